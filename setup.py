@@ -1,4 +1,7 @@
-"""README as an index shows it: there a link to a file of the repository leads nowhere, so its words stay alone."""
+"""Packages mqproto with the README as a package index can show it: links to files become plain words.
+
+On an index, such links lead nowhere.
+"""
 
 import re
 from pathlib import Path

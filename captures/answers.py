@@ -1,7 +1,8 @@
-"""A peer's answers to the messages it is sent: session, order, final and administration acknowledgments.
+"""Accounts of a peer's answers to the messages that it is sent.
 
-Captured and live conversations each have an account, kept by the same rules so that they can be compared.
-Accounts ignore how acknowledgments are batched, and when they come.
+The answers are session, order, final and administration acknowledgments. Captured and live conversations are accounted
+for by the same rules, so that they can be compared. Accounts ignore how acknowledgments are batched, and when they
+arrive.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from mqproto.wire import (
 )
 
 Identity: TypeAlias = tuple[Guid, int]
-"""Names a message: its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
+"""Identifies a message by its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
 Place: TypeAlias = tuple[TxSequenceId, int]
-"""Names a transactional message: its sequence, and its number in that sequence.  [MS-MQMQ] 2.2.20.5"""
+"""Identifies a transactional message by its sequence, and by its number in that sequence. [MS-MQMQ] 2.2.20.5"""
 
 NACK: Final = 0x8000
 """The bit that is set in the class of every negative acknowledgment.  [MS-MQMQ] 2.2.18.1.6"""
@@ -54,7 +55,9 @@ def place_of(message: UserMessage) -> Place | None:
 
 
 ANSWERS: Final = frozenset(MessageClass) - {MessageClass.NORMAL, MessageClass.REPORT}
-"""The classes with which queue managers answer messages: OrderAcks, FinalAcks and administration acknowledgments."""
+"""The classes of the messages with which queue managers answer: OrderAcks, FinalAcks and administration
+acknowledgments.
+"""
 
 
 def is_answer(message: UserMessage) -> bool:
@@ -74,11 +77,11 @@ def class_name(message_class: int) -> str:
 class Fate:
     """The answers to one message so far.
 
-    acknowledged: whether the neighbour has received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
-    ordered: whether it is covered by an OrderAck, or by a positive FinalAck of it or of a later message.  [MS-MQQB]
-        3.1.1.6.2, 3.1.5.7
-    final: the class of its FinalAck; None without one.
-    administration: the classes of its administration acknowledgments.
+    acknowledged: whether the neighbor has received the message, or saved it if it is recoverable. [MS-MQQB] 3.1.1.6.1
+    ordered: whether the message is covered by an OrderAck, or by a positive FinalAck for it or for a later message.
+        [MS-MQQB] 3.1.1.6.2, 3.1.5.7
+    final: the class of the message's FinalAck; None if it has none.
+    administration: the classes of the message's administration acknowledgments.
     """
 
     acknowledged: bool = False
@@ -98,7 +101,8 @@ class Fate:
     def differences(self, captured: Fate) -> Iterator[str]:
         """Yield, in words, each difference between this fate and the captured one.
 
-        A positive answer that the capture lacks is not a difference: the capture may have ended before it.
+        A positive answer that the capture lacks is not a difference: the capture may have ended before that answer
+        arrived.
         """
         if captured.acknowledged and not self.acknowledged:
             yield "no session acknowledgment, the capture has one"
@@ -131,16 +135,18 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class _Sequence:
-    """The messages of one sequence by number, in order, and how many of them an OrderAck has covered."""
+    """The messages of one sequence, in the order of their numbers in it, and how many of them OrderAcks have
+    covered.
+    """
 
     places: list[tuple[int, int]] = field(default_factory=list)
     passed: int = 0
 
 
 class Answers:
-    """The account of one conversation: its messages by number, from 0, and the answers to each.
+    """The account of one conversation: its messages, numbered from 0, and the answers to each.
 
-    First introduce every message with `expect`, then report the conversation in its order.
+    First introduce every message with `expect`, then report what happened, in the order in which it happened.
     """
 
     def __init__(self) -> None:
@@ -155,10 +161,15 @@ class Answers:
         self._sent: list[bool] = []
         self._by_identity: dict[Identity, int] = {}
         self._sequences: dict[TxSequenceId, dict[Guid, _Sequence]] = {}
-        """Sequences by identifier, then by sending queue manager, because two of these may use the same identifier."""
+        """Sequences, keyed by identifier and then by sending queue manager: two queue managers may use the same
+        identifier.
+        """
 
     def expect(self, identity: Identity, place: Place | None) -> int:
-        """Introduce a message to be sent; return its number here. The same identity always has the same number."""
+        """Introduce a message that is to be sent, and return its number in this account.
+
+        The same identity always has the same number.
+        """
         number = self._by_identity.setdefault(identity, len(self.fates))
         if number == len(self.fates):
             self.fates.append(Fate())
@@ -169,7 +180,7 @@ class Answers:
         return number
 
     def number_of(self, identity: Identity) -> int | None:
-        """Return the number of a message that was introduced; None for any other."""
+        """Return the number of a message, or None if the message was not introduced."""
         return self._by_identity.get(identity)
 
     def was_sent(self, number: int) -> bool:
@@ -195,7 +206,10 @@ class Answers:
         self.fates[number].acknowledged = True
 
     def heard(self, message: UserMessage) -> list[int]:
-        """Take a message from the peer. If it is an acknowledgment, record it; return the messages that it covers."""
+        """Take a message from the peer; record it if it is an acknowledgment.
+
+        Return the numbers of the messages that it covers.
+        """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
             return self._order_ack(acknowledgment, message.user.queue_manager_address)
@@ -206,7 +220,9 @@ class Answers:
         return []
 
     def _order_ack(self, body: OrderAckBody, sender: Guid) -> list[int]:
-        """Take an OrderAck: everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        """Take an OrderAck, which says that everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1,
+        3.1.5.6
+        """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         named = self._sequences.get(identifier)
         if named is None and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
@@ -219,7 +235,10 @@ class Answers:
         return self._pass(found[0], number, "OrderAck")
 
     def _pass(self, sequence: _Sequence, through: int, kind: str) -> list[int]:
-        """Note that an acknowledgment covers all of a sequence up to a number."""
+        """Note that an acknowledgment covers all numbers of a sequence up to `through`.
+
+        Return the numbers of the messages that it newly covers.
+        """
         spoken_of = []
         while sequence.passed < len(sequence.places) and sequence.places[sequence.passed][0] <= through:
             place, number = sequence.places[sequence.passed]
@@ -234,7 +253,7 @@ class Answers:
         return spoken_of
 
     def _final_ack(self, body: FinalAckBody, message_class: int) -> list[int]:
-        """Take a FinalAck: a message was received, or refused for good.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
+        """Take a FinalAck, which says that a message was received, or refused for good.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
         number = self._by_identity.get((body.source_guid, body.message_id))
         if number is None:
             return []
@@ -249,7 +268,9 @@ class Answers:
         return [number, *self._pass(sequence, body.tx_sequence_number, "FinalAck")]
 
     def _administration(self, message: UserMessage) -> list[int]:
-        """Take an administration acknowledgment: CorrelationID names its message.  [MS-MQQB] 3.1.7.15"""
+        """Take an administration acknowledgment, whose CorrelationID names the message that it is about. [MS-MQQB]
+        3.1.7.15
+        """
         named = message_identifier.decode(message.properties.correlation_id)
         number = self._by_identity.get((named.queue_manager_guid, named.ordinal))
         if number is None:
@@ -276,7 +297,10 @@ class Witness:
         return f"{closed.reason}  [MS-MQQB] {closed.section}" if closed is not None else ""
 
     def said(self, packet: Packet, data: bytes, number: int | None) -> None:
-        """Take a packet from our side; `number` is its message's number, or None if that was not introduced."""
+        """Take a packet from our side.
+
+        `number` is the number of the message in the packet; None if it holds no message that was introduced.
+        """
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=True)
             self._session.opened(BEGINNING)
@@ -288,7 +312,10 @@ class Witness:
             self._session.take_outbox()
 
     def heard(self, packet: Packet, data: bytes) -> list[int]:
-        """Take a packet from the other side; return the messages that it finally acknowledges."""
+        """Take a packet from the other side.
+
+        Return the numbers of the messages whose acknowledgment is now complete.
+        """
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=False)
         if self._session is None or self._session.closed is not None:

@@ -16,15 +16,15 @@ from mqproto.wire import PacketBuffer
 class StreamCount:
     """The contents of a stream.
 
-    packet_count, packet_bytes: packets framed whole, valid or not.
+    packet_count, packet_bytes: the number of packets framed whole, valid or not, and their size.
     cut_count: how many packets have their beginning in the capture, but not all of the rest.
     cut_bytes: how many bytes belong to packets that began but never became whole.
     headless_bytes: how many bytes belong to packets whose beginning the capture lacks.
-    refused_bytes: how many bytes there are from places where a packet should begin, but does not, up to the next
-        packet.
+    refused_bytes: how many bytes are skipped where a packet should begin but does not. They are counted from there to
+        the next packet.
     hidden_bytes: how many of the bytes that the capture cut from frames belong to no packet whose head it has.
     resumed_count: how often reading continued after such bytes, at a packet's head.
-    is_msmq: whether it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
+    is_msmq: whether the stream held a packet, or used TCP port 1801. All bytes of other streams are skipped.
     """
 
     stream: Stream
@@ -46,8 +46,9 @@ class StreamCount:
 class Mark(NamedTuple):
     """Where a packet began.
 
-    position: the place of its first byte in its stream, from the first captured byte on; missing bytes count.
-    time_ns, frame, offset: as in the chunk with this byte.
+    position: the place of the packet's first byte in its stream, counted from the first captured byte and including
+        missing bytes.
+    time_ns, frame, offset: as in the chunk that holds this byte.
     """
 
     position: int = 0
@@ -59,9 +60,10 @@ class Mark(NamedTuple):
 class Loss(NamedTuple):
     """The bytes missing from a packet and right before it.
 
-    missing_bytes, skipped_bytes: right before it, how many bytes the capture lacks, and how many belong to no packet.
-    snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut from a frame.
-    cut_bytes: size of the rest of the packet, if only its beginning is read; 0 if it is whole.
+    missing_bytes: how many bytes right before the packet the capture lacks.
+    skipped_bytes: how many bytes right before the packet belong to no packet.
+    snapped_bytes: how many of the bytes missing before the packet, or where it is cut, the capture cut from a frame.
+    cut_bytes: the size of the rest of the packet, if only its beginning is read; 0 if the packet is whole.
     """
 
     missing_bytes: int = 0
@@ -73,10 +75,12 @@ class Loss(NamedTuple):
 class Guess(NamedTuple):
     """A possible packet: its head is inside a chunk, and its end is after that chunk.
 
-    It is proved if another packet follows it.
+    It is proved to be a packet if another packet follows it.
 
-    began: where it begins. size_bytes: its whole size. data: its bytes so far, and those of the next packet's head.
-    ended: the chunk that it ended in, without the bytes, and the place after the packet; None until it has ended.
+    began: where it begins.
+    size_bytes: its whole size.
+    data: its bytes so far, and those of the next packet's head.
+    ended: the chunk in which it ended, without the bytes, and the place after it; None until it has ended.
     """
 
     began: Mark
@@ -89,7 +93,7 @@ class Framed(NamedTuple):
     """A whole packet, the beginning of one with a hole, or bytes that begin no packet.
 
     data: the whole packet; or the bytes before its hole; or the first 16 of the bytes that begin no packet.
-    ended: the chunk that it ended in, or that revealed its hole.
+    ended: the chunk in which the packet ended, or that revealed its hole.
     fault: why the bytes begin no packet.
     """
 
@@ -132,7 +136,7 @@ class Framing:
 
     @property
     def guesses(self) -> bool:
-        """Whether, while lost, the next chunk may prove that earlier bytes form a packet."""
+        """Whether the next chunk may prove, while the place is lost, that earlier bytes form a packet."""
         return self._guess is not None
 
     @property
@@ -191,7 +195,7 @@ class Framing:
         return self._cut(self._buffer, chunk, data[start:])
 
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
-        """Return the guessed packet and those after it, if another begins where it ends; None if that is not shown."""
+        """Return the guessed packet and those after it; None if the data do not show another packet at its end."""
         left_bytes = max(0, guess.size_bytes - len(guess.data))
         begun = bytes(guess.data[guess.size_bytes :])
         if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):
@@ -209,7 +213,10 @@ class Framing:
         return packets + self._cut(self._buffer, chunk, data[left_bytes:])
 
     def _go_on_lost(self, chunk: Chunk, data: bytes) -> None:
-        """Take a chunk without a proven packet: an earlier guess may still be one, or another may begin here."""
+        """Take a chunk without a proven packet.
+
+        An earlier guess may still turn out to be a packet, or another possible packet may begin here.
+        """
         guess = self._guess
         if guess is not None and len(guess.data) + len(data) < guess.size_bytes + HEAD_BYTES:
             ended = guess.ended
@@ -237,7 +244,7 @@ class Framing:
         return here, Mark(position, chunk.time_ns, chunk.frame, chunk.offset)
 
     def _give_up_guess(self) -> None:
-        """Give up the guess: it is not a packet, or this cannot be proved."""
+        """Give up the guess: either it is not a packet, or it cannot be proved to be one."""
         if self._guess is not None:
             self._skip(len(self._guess.data))
             self._guess = None
@@ -257,22 +264,23 @@ class Framing:
         return [Framed(self._buffer.pending, self._mark, chunk, loss)]
 
     def found_in(self, data: bytes) -> int | None:
-        """While lost, return where in a chunk a packet begins; None if none is found.
+        """Return where in a chunk a packet begins, while the place is lost; None if none is found.
 
-        A packet begins at the first byte if the chunk begins with a head; otherwise `chain_in` looks inside the
-        chunk. It looks only in MSMQ's streams. A later chunk may prove a head that `head_in` finds in this one.
+        A packet begins at the first byte if the chunk begins with a head; otherwise `chain_in` looks inside the chunk,
+        but only in MSMQ's streams. A later chunk may prove a head that `head_in` finds in this one.
         """
         if begins_packet(data):
             return 0
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """Skip bytes that the capture lacks. This loses the packet they belong to, or the place where the next begins.
+        """Skip bytes that the capture lacks.
 
-        Missing bytes of a packet whose beginning was captured are counted with that packet.
+        This loses the packet that they belong to, or the place where the next packet begins. Missing bytes of a packet
+        whose beginning was captured are counted with that packet.
 
         Args:
-            snapped_bytes: how many of them the capture cut from frames.
+            snapped_bytes: how many of the missing bytes the capture cut from frames.
         """
         self._give_up_guess()
         self.position += missing_bytes
@@ -294,26 +302,26 @@ class Framing:
         self._buffer = None if beyond_bytes else PacketBuffer()
 
     def pass_over(self, count: int) -> None:
-        """While lost and without a guess, pass over bytes that belong to no readable packet."""
+        """Pass over bytes that belong to no readable packet, while the place is lost and there is no guess."""
         self._skip(count)
         self.position += count
 
     def advance(self, packet_count: int, packet_bytes: int) -> None:
-        """While in step, count the next bytes as whole packets that were cut elsewhere."""
+        """Count the next bytes as whole packets that were cut elsewhere; the place must not be lost."""
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
     def end(self) -> StreamCount:
-        """Return all counts at the end of the stream. A packet that has begun will not become whole."""
+        """Return all counts at the end of the stream; a packet that has begun can no longer become whole."""
         self._give_up_guess()
         if self._buffer is not None:
             self.seen.cut_bytes += self._buffer.pending_bytes
         return self.seen
 
     def _found(self) -> PacketBuffer:
-        """Note that the beginning of a packet is found again; return an empty buffer for its bytes."""
+        """Note that the beginning of a packet was found again; return an empty buffer for the packet's bytes."""
         self._refused = False
         seen = self.seen
         begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
@@ -347,7 +355,7 @@ class Framing:
         return packets
 
     def _refuse(self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk) -> list[Framed]:
-        """Refuse bytes that begin no packet. They are shown unless the stream has not been recognized as MSMQ's."""
+        """Refuse bytes that begin no packet; they are shown only if the stream is known to be MSMQ's."""
         self._buffer = None
         self._refused = True
         head = (self._head if begun_bytes else b"") + left

@@ -41,10 +41,10 @@ from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_pac
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
-"""For how many sides of connections the number of sent bytes is remembered."""
+"""The largest number of sides of connections for which the number of sent bytes is remembered."""
 
 CONFLICT_LIMIT: Final = 1_024
-"""How many pairs of contradicting frames are reported."""
+"""The largest number of pairs of contradicting frames that are reported."""
 NUMBER_DIGITS: Final = 20
 """A frame's number has fewer digits than this."""
 _NUMBER: Final = re.compile(r"\d+")
@@ -59,25 +59,30 @@ class SeenPacket:
 
     Attributes:
         number: counted from 1 in the order in which packets could be read whole.
-        frame, first_frame: the numbers of the frames that ended and that began it.
-        file_offset: the place of the record of the frame that began it, in the unpacked file.
-        time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is for its first byte.
+        frame, first_frame: the number of the frame that ended the packet, and of the frame that began it.
+        file_offset: the place of the record of the frame that began the packet, in the unpacked file.
+        time_ns: when the packet's last byte could be read, in nanoseconds since 1970, UTC. `began_ns` is the same for
+            its first byte.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen; for a TAP, with an interface for each direction, or a bond, the first interface.
-        position: the place of its first byte in its stream, counted from the first captured byte; missing bytes
-            count.
-        data: the whole packet, its SessionHeader included; or the bytes before its hole; or, for bytes that
-            begin no packet, up to the first 16.
-        cut_bytes: the size of the part of the packet after `data`, its SessionHeader included; 0 if it is whole.
-        missing_bytes: how many bytes right before it the capture lacks, besides those of a packet with a hole.
-        snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture's snapshot length
-            cut from frames.
-        skipped_bytes: how many bytes right before it belong to no readable packet.
-        ahead: whether its sender may have received bytes of the other side that the capture does not show before it.
-            Then it proves nothing about what the other side had sent by then.
-        opened: whether its sender opened the connection, as in mqproto.captures.net.direction.Stream.
-        reader: the PacketReader that read it, which knows if its frames, and those of packets before it, are damaged.
-        framed: False if `data` begins no packet, so that the start of the next one is unknown.
+        interface: where the packet was seen. For a bond, or a TAP with an interface for each direction, it is the first
+            interface.
+        position: the place of the packet's first byte in its stream, counted from the first captured byte and including
+            missing bytes.
+        data: the whole packet, including its SessionHeader; or the bytes before its hole; or, for bytes that begin no
+            packet, up to 16 of them.
+        cut_bytes: the size of the part of the packet after `data`, including its SessionHeader; 0 if the packet is
+            whole.
+        missing_bytes: how many bytes right before the packet the capture lacks. The missing bytes of a packet with a
+            hole do not count.
+        snapped_bytes: how many of the bytes missing before the packet, and in its own hole, the capture's snapshot
+            length cut from frames.
+        skipped_bytes: how many bytes right before the packet belong to no readable packet.
+        ahead: whether the packet's sender may have received bytes of the other side that the capture does not show
+            before the packet. If so, it proves nothing about what the other side had sent by then.
+        opened: whether the packet's sender opened the connection, as in mqproto.captures.net.direction.Stream.
+        reader: the PacketReader that read the packet. It knows whether the packet's frames, and those of packets before
+            it, are damaged.
+        framed: False if `data` begins no packet, so that the start of the next packet is unknown.
     """
 
     __slots__ = (
@@ -157,9 +162,9 @@ class SeenPacket:
 
     @property
     def packet(self) -> Packet | Ping | None:
-        """The decoded record, made on first use; None if the bytes are not a packet, and `fault` says why.
+        """The decoded record, made on first use; None if the bytes are not a packet, for which `fault` has the reason.
 
-        For a packet with a hole, the result of `decode_beginning`; None if too little of it is there.
+        For a packet with a hole, this is the result of `decode_beginning`; None if too little of it is there.
         """
         if self.cut_bytes:
             if self._packet is None:
@@ -196,8 +201,9 @@ class StreamEnd(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """How much one side of a connection has sent, and how much of it can have arrived, as in
-    mqproto.captures.net.direction.Stream.
+    """How much one side of a connection has sent, and how much of that can have arrived.
+
+    Both are as in mqproto.captures.net.direction.Stream.
     """
 
     sent_bytes: int | None
@@ -211,17 +217,19 @@ class Totals:
     frames = segment_frames + ping_frames + the sum of other_frames, always. After the capture has been read,
     stream_bytes = packet_bytes + cut_bytes + headless_bytes + refused_bytes + other_bytes.
 
-    other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
-    cut_frames: frames that the capture cut short.
-    untimed_frames: frames without a time.
-    packets: all framed packets, and Pings. faults: how many packets, Pings and places without a packet are malformed.
-    cut_packets: packets whose beginning alone is known, because the capture lacks something after it.
-    missing_bytes, gap_count, and the other counts of a stream: their sums.
-    hidden_bytes: bytes of cut frames that belong to no packet whose head is in the capture.
-    other_bytes: bytes of connections that have nothing to do with MSMQ.
-    given_up_connections: connections that were forgotten because too many were open at a time.
-    conflicts: texts about frames that differ for the same place, each with the code of a finding: only from MSMQ's
-        streams, at most CONFLICT_LIMIT of them.
+    other_frames: the number of frames that hold neither a TCP segment nor a Ping, by reason.
+    cut_frames: the number of frames that the capture cut short.
+    untimed_frames: the number of frames without a time.
+    packets: the number of framed packets and Pings.
+    faults: the number of packets, Pings and places without a packet that are malformed.
+    cut_packets: the number of packets of which only the beginning is known, because the capture lacks something after
+        it.
+    missing_bytes, gap_count, and the other counts of a stream: their sums over all streams.
+    hidden_bytes: the number of bytes of cut frames that belong to no packet whose head is in the capture.
+    other_bytes: the number of bytes of connections that have nothing to do with MSMQ.
+    given_up_connections: the number of connections that were forgotten because too many were open at a time.
+    conflicts: texts about frames that differ for the same place, each with the code of a finding. They come only from
+        MSMQ's streams, and there are at most CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -307,7 +315,7 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no packet is known to be missing; packets whose heads are there may lack bytes.
+        """Whether no packet is known to be missing; packets whose heads are in the capture may still lack bytes.
 
         Bytes that begin no packet do not hide a packet: their receiver closes the session.  [MS-MQQB] 3.1.5.1
         """
@@ -315,12 +323,12 @@ class Totals:
 
     @property
     def skipped_bytes(self) -> int:
-        """How many bytes of MSMQ's streams belong to no readable packet, for either reason."""
+        """How many bytes of MSMQ's streams belong to no readable packet, headless and refused bytes together."""
         return self.headless_bytes + self.refused_bytes
 
     @property
     def unexplained_bytes(self) -> int:
-        """Bytes that the account does not explain; always 0."""
+        """The number of bytes that the account does not explain; always 0."""
         explained = self.packet_bytes + self.cut_bytes + self.skipped_bytes + self.other_bytes
         return self.stream_bytes - explained
 
@@ -340,7 +348,7 @@ class PacketReader:
 
     MSMQ is looked for on every port: a stream carries it if its first bytes, or the first bytes of a later segment, are
     the head of a packet. If a packet has a gap in its middle, its beginning is read. After a gap that swallows a head,
-    nothing is read until a segment begins with a head, or has heads inside that follow one another to its end.
+    nothing is read until a segment begins with a head, or contains heads that follow one another to its end.
 
     Interfaces that each have one part of the traffic, as in a TAP or a bond, are read as one. A connection that appears
     again behind address translation is read as the first connection.
@@ -348,14 +356,15 @@ class PacketReader:
     A damaged capture raises its CaptureError at the end, after all packets before the damage.
 
     Args:
-        turns: collects where connections begin and end; None if not needed.
-        ahead: how many frames to wait before a frame is read, because an intact copy of it may come; 0 to read each at
-            once.
+        turns: collects where connections begin and end; None if that is not needed.
+        ahead: how many later frames to wait for before a frame is read, because an intact copy of it may come; 0 to
+            read each frame at once.
 
     Attributes:
-        totals, points: the counts, in all and by capture point; complete once everything has been read.
-        ends: how much sides of connections sent in all, and how much of that can have arrived, if the capture
-            shows it: for the last END_LIMIT sides that ended. Nearly all end with the capture.
+        totals, points: the counts of the whole capture, and of each capture point; complete once everything has been
+            read.
+        ends: for sides of connections, how much they sent in total, and how much of that can have arrived, if the
+            capture shows it. Only the last END_LIMIT sides that ended are kept; nearly all end with the capture.
         translations: connections that are other connections behind address translation.
     """
 
@@ -436,7 +445,9 @@ class PacketReader:
         return packet
 
     def _meet(self, frame: Frame) -> None:
-        """Let a frame wait: later frames may be intact copies, or show that its connection is a translated one."""
+        """Let a frame wait, because later frames may be intact copies of it, or show that its connection is
+        translated.
+        """
         self.points.frame(frame)
         self.totals.see(frame.time_ns)
         content = content_of(frame, self._ip)
@@ -458,7 +469,10 @@ class PacketReader:
         return self._halves[number].interface.number if number in self._halves else number
 
     def _overtaken(self, frame: Frame, content: Segment) -> list[SeenPacket]:
-        """Return the packets in segments that the first segment of a side has overtaken; they are read before it."""
+        """Return the packets in the segments that the first segment of a side has overtaken.
+
+        These segments are read before the first one.
+        """
         caught = [
             (other._replace(interface=other.interface._replace(number=self._place_of(other))), segment)
             for other, segment in ((frame, content), *self._waiting)
@@ -552,7 +566,7 @@ def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
 
 
 def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
-    """Return the segment or Ping that a frame holds or completes; otherwise a key of `Totals.other_frames`."""
+    """Return the segment or Ping that a frame holds or completes; otherwise return a key of `Totals.other_frames`."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
     if isinstance(datagram, str):
         return datagram
@@ -562,7 +576,7 @@ def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
 
 
 def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
-    """Return the Ping in a UDP datagram; None if it uses other ports, or the capture cut it."""
+    """Return the Ping in a UDP datagram; None if it uses other ports, or if the capture cut it."""
     if len(datagram.payload) < UDP_HEADER.size or datagram.missing_bytes:
         return None
     source_port, destination_port, size_bytes, _ = UDP_HEADER.unpack_from(datagram.payload)

@@ -23,9 +23,9 @@ _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 
 @dataclass(slots=True)
 class Part:
-    """Bytes of one side that belong together, from the beginning of a packet.
+    """Bytes of one side that belong together, from the beginning of a packet on.
 
-    places: for each run of bytes, the offset in `data` and the offset in the pasted bytes.
+    places: for each run of bytes, its offset in `data` and its offset in the pasted bytes.
     """
 
     data: bytearray = field(default_factory=bytearray)
@@ -41,7 +41,7 @@ class Part:
 class Pasted:
     """The parts of the pasted bytes.
 
-    left_out_bytes: bytes that neither begin nor continue a packet.
+    left_out_bytes: the number of bytes that neither begin nor continue a packet.
     idle: the number of dumps of frames without MSMQ.
     """
 
@@ -51,9 +51,9 @@ class Pasted:
     _open: dict[Hashable, Part] = field(default_factory=dict)
 
     def take(self, side: Hashable, at: int, data: bytes, *, anew: bool = False) -> bool:
-        """Add a side's bytes found at `at`; return whether they belong to a packet.
+        """Add a side's bytes, which were found at `at`; return whether they belong to a packet.
 
-        `anew`: whether they do not continue earlier bytes.
+        If `anew` is set, they do not continue earlier bytes.
         """
         part = None if anew else self._open.pop(side, None)
         begins = 0
@@ -79,7 +79,7 @@ class Pasted:
 
 
 def is_head(data: bytes) -> bool:
-    """Whether a packet, a Ping or a key blob begins with these bytes, even a broken one."""
+    """Whether these bytes begin a packet, a Ping or a key blob, perhaps a broken one."""
     return begins_stream(data) or data[4:8] == b"LIOR"
 
 
@@ -99,7 +99,7 @@ def take_apart(dumps: Sequence[bytes]) -> Pasted:
 
 
 def _take_frames(pasted: Pasted, dumps: Sequence[bytes]) -> None:
-    """Take the payloads of frames, each direction of each connection by itself.
+    """Take the payloads of frames, each direction of each connection separately.
 
     A frame that was copied twice, or sent again, is shown twice: people paste both copies on purpose.
     """

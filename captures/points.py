@@ -14,18 +14,18 @@ from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.framing import StreamCount
 
 POINTS_LIMIT: Final = 256
-"""How many capture points are counted separately: more than anybody has, but a file may name more."""
+"""The number of capture points to count separately. Nobody has more, but a file may name more."""
 OTHERS: Final = "all other interfaces"
 
 
 @dataclass(slots=True)
 class Clock:
-    """How far the clock of a capture point is ahead of another's.
+    """How far the clock of a capture point is ahead of another point's clock.
 
-    reference: the name of the other point; or of the point itself, if all others are compared with it.
-    uncertainty_ns: how far off the difference may be; None if both saw packets of one direction only.
-    drift_ppb: how much faster the clock runs, in billionths; None if unknown.
-    packets: how many packets both points saw.
+    reference: the name of the other point. If all others are compared with this point, it is the point itself.
+    uncertainty_ns: the greatest error of the difference; None if the points share packets of one direction only.
+    drift_ppb: how much faster this clock runs, in billionths; None if unknown.
+    packets: the number of packets that both points saw.
     """
 
     reference: str
@@ -39,18 +39,23 @@ class Clock:
 class Point:
     """Counts for one capture point. Only MSMQ's connections count.
 
-    cut_frames: frames that the capture cut short. snaplen: how much it kept of the largest of them; 0 if unknown.
+    cut_frames: the number of frames that the capture cut short.
+    snaplen: how many bytes the capture kept of the largest of them; 0 if unknown.
     back_ns: the greatest step back in time from one frame to a later one.
-    connections: connections with a byte here, captured or missing. lossy: how many of these lack bytes.
-    headless: connections without their beginning, in a direction of which bytes were captured or are missing.
-    one_sided: connections with bytes of one direction only. halves: those whose other direction another point has.
-    open: connections whose end was not seen.
-    missing_bytes, gaps: sent, but not in the capture. snapped_bytes: how many of missing_bytes the capture cut
-        from frames. unread_bytes: captured bytes of packets that are not whole.
-    cut_packets: packets whose beginning alone is read.
-    by_file: whether frames are counted by file, together with other points' frames in the same file.
+    connections: the number of connections with at least one byte here, captured or missing.
+    lossy: the number of these connections that lack bytes.
+    headless: the number of connections that lack their beginning in a direction with captured or missing bytes.
+    one_sided: the number of connections with bytes in only one direction.
+    halves: the number of connections whose other direction another point has.
+    open: the number of connections whose end was not seen.
+    missing_bytes, gaps: the number of bytes, and of gaps, that were sent but are not in the capture.
+    snapped_bytes: the number of missing bytes that the capture cut from frames.
+    unread_bytes: the number of captured bytes in packets that are not whole.
+    cut_packets: the number of packets of which only the beginning is read.
+    by_file: whether frames are counted for the file as a whole, together with other points' frames in it.
     compared: whether there is another point to compare clocks with.
-    ahead_ns: for a half of a TAP, how far its clock is ahead of the other half's. Its times are corrected by that.
+    ahead_ns: how far the clock of one half of a TAP is ahead of the other half's. The times of this half are corrected
+        by that amount.
     """
 
     name: str
@@ -79,7 +84,7 @@ class Point:
 
 @dataclass(slots=True)
 class PointDirection:
-    """One direction of a connection at one point.
+    """One direction of a connection as seen at one point.
 
     client: whether it comes from the end that counts as the connection's client. Two sides of one connection with the
         same flag are the same direction.
@@ -104,7 +109,10 @@ class Points:
     found: dict[str, Point] = field(default_factory=dict)
 
     def of(self, name: str) -> Point:
-        """Return a point, new if necessary; beyond the limit, the point that is shared by all others."""
+        """Return the point with this name, which is created if necessary.
+
+        If there are too many points, return the point that all further ones share.
+        """
         point = self.found.get(name)
         if point is None:
             if len(self.found) >= POINTS_LIMIT:
@@ -115,7 +123,7 @@ class Points:
         return point
 
     def connection(self, sides: Sequence[PointDirection]) -> None:
-        """Count a connection of MSMQ, with the sides that each point saw of it."""
+        """Count a connection of MSMQ, given the sides of it that the points saw."""
         seen = [side for side in sides if side.data_bytes or side.missing_bytes]
         everywhere = {side.client for side in seen if side.data_bytes}
         for name in dict.fromkeys(side.point for side in seen):
@@ -170,7 +178,7 @@ class PointCounter:
             point.back_ns = back_ns
 
     def put_right(self, number: int, ahead_ns: int) -> None:
-        """Note that the times of an interface are corrected because its clock is this far ahead."""
+        """Note that the times of an interface are corrected because its clock is ahead by `ahead_ns`."""
         if number in self._numbered:
             self._numbered[number].ahead_ns = ahead_ns
 
@@ -182,7 +190,7 @@ class PointCounter:
         self._streams.append(seen)
 
     def finish(self) -> None:
-        """Count the last connection: all its streams have come."""
+        """Count the last connection; all its streams have been counted."""
         if any(seen.is_msmq for seen in self._streams):
             first = self._streams[0].stream.source
             self.points.connection(

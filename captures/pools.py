@@ -1,4 +1,4 @@
-"""Processes that work for another process: they end with it, however it ends."""
+"""Processes that work for another process. They end when it does, no matter how it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 def begin() -> None:
-    """Start a process of a pool: it leaves Ctrl-C to its parent, and ends when its parent does."""
+    """Start a process of a pool. It leaves Ctrl-C to its parent, and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
 

@@ -3,7 +3,8 @@
 `survey` counts the messages of each side on each connection, `choose` picks a side of one conversation, and
 `read_script` reads that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.
 
-A script is held in memory, and is refused beyond 256 MiB of packets: replay one connection of such a capture.
+A script is held in memory, and is refused if its packets exceed 256 MiB. Of such a large capture, replay only one
+connection.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ LOST: Final = "which the capture lacks or which form no packet"
 
 @dataclass(slots=True)
 class Connection:
-    """One connection of a capture, and how many messages each side sent on it, without acknowledgments."""
+    """One connection of a capture, with the number of messages that each side sent on it.
+
+    Acknowledgments are not counted.
+    """
 
     number: int
     client: Endpoint
@@ -58,19 +62,22 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One side's part of a conversation: for the number of each of its connections, which side it is there."""
+    """One side's part of a conversation.
+
+    sides: for each of its connections, given by number, whether the part's side is the client or the server.
+    """
 
     sides: dict[int, Side]
     connections: tuple[Connection, ...]
 
     @property
     def message_count(self) -> int:
-        """How many messages the part has, without acknowledgments; a message sent twice counts twice."""
+        """The number of messages in the part, without acknowledgments; a message sent twice counts twice."""
         return sum(each.message_counts[self.sides[each.number]] for each in self.connections)
 
     @property
     def heard_count(self) -> int:
-        """How many messages the other side has."""
+        """The number of messages that the other side sent, without acknowledgments."""
         return sum(each.message_counts[self.sides[each.number].other] for each in self.connections)
 
     def __str__(self) -> str:
@@ -85,10 +92,11 @@ class Part:
 class Step:
     """One packet that our side sent.
 
-    data: the bytes on the wire, a SessionHeader included.
-    heard: how many packets the other side had sent before it on the connection.
-    heard_messages: how many messages, without acknowledgments, the other side had sent before it in all.
-    message: the number of its message; None for packets of the session and for acknowledgments.
+    data: the bytes on the wire, including any SessionHeader.
+    heard: the number of packets that the other side had already sent on the connection.
+    heard_messages: the number of messages, without acknowledgments, that the other side had already sent on all
+        connections.
+    message: the number of the packet's message; None for packets of the session and for acknowledgments.
     """
 
     frame: int
@@ -101,7 +109,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ScriptMessage:
-    """One message of a part: its identity, and the step in which it was first sent."""
+    """One message of a part: its identity, its place, and the step in which it was first sent."""
 
     identity: Identity
     place: Place | None
@@ -121,18 +129,17 @@ class Scene:
     side: Side
     steps: list[Step] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
-    """The messages that were first sent in this scene."""
+    """The numbers of the messages that were first sent in this scene."""
 
 
 @dataclass(slots=True)
 class Script:
-    """One side's part.
+    """One side's part, as a script.
 
-    messages: in the order in which they were first sent; `answers` uses the same numbers.
-    own_manager, peer_manager: the queue managers of both sides; None if neither a handshake nor a
-        message shows them.
-    heard_message_count: how many messages the other side sent, each counted once.
-    left_out: the things that could not be used, in words.
+    messages: the messages in the order in which they were first sent; `answers` refers to them by their numbers.
+    own_manager, peer_manager: the queue managers of both sides; None if neither a handshake nor a message shows them.
+    heard_message_count: the number of messages that the other side sent, each counted once.
+    left_out: descriptions of the things that could not be used.
     """
 
     part: Part
@@ -152,9 +159,9 @@ class Script:
 
 
 def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
-    """Return every connection that carried MSMQ, in the order of their first packets.
+    """Return all connections that carried MSMQ, in the order of their first packets.
 
-    The client is the side that called, as far as `decode` can tell.
+    The client is the side that opened the connection, as far as `decode` can tell.
     """
     found: dict[int, Connection] = {}
     sessions = SessionChecker(Connections(Names()))
@@ -175,14 +182,14 @@ def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
 
 
 def choose(connections: list[Connection], side: str = "", only: int | None = None) -> Part:
-    """Return one side's part of a conversation, which is all connections between two hosts.
+    """Return one side's part of a conversation, which consists of all connections between two hosts.
 
     Args:
         side: `client`, `server`, or the HOST or HOST:PORT of a side; if empty, the side that sent the most messages.
         only: the number of one connection; all others are ignored.
 
     Raises:
-        UsageError: there is no such side or connection; the text lists those that exist.
+        UsageError: there is no such side or connection; the error text lists those that exist.
     """
     if only is not None:
         chosen = [each for each in connections if each.number == only]
@@ -200,7 +207,7 @@ def choose(connections: list[Connection], side: str = "", only: int | None = Non
 
 
 def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
-    """Yield each side of each conversation, with only the connections on which `side` names it."""
+    """Yield each side of each conversation, but only with the connections on which `side` matches it."""
     groups: dict[object, list[Connection]] = {}
     for each in connections:
         hosts = frozenset((each.client.host, each.server.host))
@@ -215,14 +222,17 @@ def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
 
 
 def _side_at(connection: Connection, side: Side, host: str) -> Side:
-    """Return the side at this host; if both sides are there, the side that was asked for."""
+    """Return the side at this host; if both sides are there, return `side`."""
     if connection.client.host == connection.server.host:
         return side
     return Side.CLIENT if connection.client.host == host else Side.SERVER
 
 
 def spellings(connection: Connection, side: Side) -> tuple[str, ...]:
-    """Return all names of one side of a connection; an empty name matches any side."""
+    """Return all names that `side` of `choose` may have for one side of a connection.
+
+    An empty name matches any side.
+    """
     end = connection.end(side)
     return "", side.value, end.host, str(end)
 
@@ -231,7 +241,7 @@ def read_script(packets: Iterable[SeenPacket], part: Part) -> Script:
     """Return the packets of one side, and the answers to them.
 
     Raises:
-        UsageError: the packets have more than 256 MiB.
+        UsageError: the packets exceed 256 MiB.
     """
     return _Reader(part).read(packets)
 
@@ -287,7 +297,7 @@ class _Reader:
         return script
 
     def _see_manager(self, packet: Packet, side: Side, *, ours: bool) -> None:
-        """Learn the queue managers of the two sides from a handshake, or else from a message that was not forwarded."""
+        """Learn a side's queue manager from a handshake, or otherwise from a message that was not forwarded."""
         if isinstance(packet, EstablishConnection):
             # A request may have a null ServerGuid, so each side's own word counts: the request's for the
             # client, the answer's for the server.
@@ -298,7 +308,7 @@ class _Reader:
             self._guessed.setdefault(ours, packet.user.source_queue_manager)
 
     def _say(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
-        """Take a packet from our side."""
+        """Process a packet from our side."""
         script = self._script
         self._keep(seen.data)
         number = None
@@ -327,7 +337,7 @@ class _Reader:
         return step
 
     def _hear(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
-        """Take a packet from the other side."""
+        """Process a packet from the other side."""
         place.heard += 1
         for number in place.witness.heard(packet, seen.data):
             self._script.answers.acknowledged(number)
@@ -349,7 +359,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Place:
-    """How far one connection has been read."""
+    """The progress in reading one connection."""
 
     scene: Scene
     witness: Witness = field(default_factory=Witness)
@@ -361,5 +371,8 @@ def _whose(ours: bool) -> str:
 
 
 def is_message(packet: object) -> bool:
-    """Whether a packet is a UserMessage that does not answer another: only such messages are played."""
+    """Return whether a packet is a UserMessage that does not answer another message.
+
+    Only such messages are replayed.
+    """
     return isinstance(packet, UserMessage) and not is_answer(packet)

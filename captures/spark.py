@@ -1,4 +1,4 @@
-"""The tables of captures as DataFrames of Spark, in any session, also over Spark Connect.
+"""The tables of captures as Spark DataFrames, in any session, including over Spark Connect.
 
     from mqproto.captures.spark import read
 
@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Tables, is_there
 
 SPECIAL: Final = re.compile(r"[\\*?\[\]{}]")
-"""Characters with a meaning in the names of files that Spark reads."""
+"""Matches characters that have a special meaning in the names of files that Spark reads."""
 _temporary: Final[list[tempfile.TemporaryDirectory[str]]] = []
-"""Temporary folders for tables if the caller named none; they are deleted when this process ends."""
+"""Temporary folders for tables of callers that named no folder; they are deleted when this process ends."""
 
 
 def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int | None = None) -> Analysis:
@@ -41,8 +41,8 @@ def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int |
 
     Args:
         paths: captures, folders, patterns and URIs; or a folder of tables, as `mqproto analyse` makes them.
-        tables: a folder or URI for the tables of captures that all machines can reach. Captures that are already in
-            them stay there, and are not read again. By default, tables are temporary files of this machine.
+        tables: a folder or URI for the tables, which all machines can reach. Captures that are already in these tables
+            stay there, and are not read again. By default, tables are temporary files on this machine.
         run: the number of an earlier run in `tables`.
     """
     return Analysis(spark, paths, tables, run)
@@ -52,11 +52,12 @@ def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int |
 class Analysis:
     """Tables by name, each a DataFrame: packets, sessions, sequences, histories, findings, and others.
 
-    The first use of a table makes Spark write all of them; the DataFrames then read these. There is a warning for each
-    capture that cannot be read, or not to its end.
+    The first use of a table makes Spark write all of them; the DataFrames then read them. A warning is given for each
+    capture that cannot be read, or cannot be read to its end.
 
     Raises:
-        UsageError: there is no capture; a run is named without tables; or no folder is named for a cluster's tables.
+        UsageError: there is no capture; a run is given without `tables`; or Spark runs on a cluster, and no folder is
+            given for its tables.
     """
 
     _spark: SparkSession

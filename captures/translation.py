@@ -1,19 +1,21 @@
-"""Recognizes connections that reappear behind address translation, if a host is captured on both sides.
+"""Recognizes connections that appear again on the other side of address translation.
 
-`tcpdump -i any` on a host with containers shows each segment at up to four interfaces, and behind the translation
-with other addresses or ports. If these counted as two connections, everything would appear to be sent twice.
+This happens if a host is captured on both sides of the translation. `tcpdump -i any` on a host with containers shows
+each segment at up to four interfaces, and after the translation it has other addresses or ports. If these counted as
+two connections, everything would appear to be sent twice.
 
-A device that translates addresses does not change TCP's numbers and the payload. So two segments between different
-ends with the same sequence and acknowledgment numbers, flags and payload are the same segment: connections choose
-their numbers at random. Several first segments with payload are compared for each connection, because a capture may
-lack some; if two differ at one place, the connections are separate.
-A copy counts as the connection that was seen first, from its beginning on if that was at most AHEAD_COUNT frames
-before: frames wait that long to be read, and either side may have been captured alone until then. The copy's segments
-are repetitions, or another interface's view.
+A device that translates addresses does not change TCP's numbers or the payload. Connections choose their numbers at
+random. So two segments between different endpoints with the same sequence and acknowledgment numbers, flags and payload
+are the same segment. For each connection, several of the first segments with payload are compared, because a capture
+may lack some. If two of them differ at the same place, the connections are separate.
 
-A mirror of a line with tunnels may show packets outside the tunnels as well: that is the same, and found the
-same way. Tunnels with different numbers are different tenants, whatever they carry; but
-if one answers the other's SYN, each direction has its own tunnel.
+A copy counts as the connection that was seen first. It does so from its beginning if that was at most AHEAD_COUNT
+frames ago, because frames wait that long before they are read; until then, either side may have been captured alone.
+The copy's segments are repetitions, or another interface's view.
+
+A mirror of a line with tunnels may show packets outside the tunnels as well; these copies are found in the same way.
+Tunnels with different numbers belong to different tenants, whatever they carry. But if one answers the other's SYN,
+each direction has its own tunnel.
 
 A proxy, which forwards the bytes on its own connection, has its own numbers, and does not count here.
 """
@@ -32,25 +34,26 @@ from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 COMPARED_COUNT: Final = 8
-"""How many first segments with payload are compared for each connection."""
+"""The number of segments with payload, from the beginning of each connection, that are compared."""
 PROOF_BYTES: Final = 16
-"""The least payload of a segment that is compared."""
+"""The minimum payload of a segment that is compared."""
 REMEMBERED_COUNT: Final = 8_192
-"""How many segments of other connections are kept for comparison."""
+"""The number of segments of other connections that are kept for comparison."""
 CHANGES_KEPT: Final = 3
-"""How many later changes may come before the waiting frames are read."""
+"""The number of earlier changes to remember for frames that have yet to be read."""
 APART_NS: Final = 10_000_000_000
-"""Two copies are captured within this time, in nanoseconds, by clocks that may differ by seconds."""
+"""The greatest time, in nanoseconds, between two copies of a segment; their clocks may differ by seconds."""
 
 Way: TypeAlias = tuple[Endpoint, Endpoint]
-"""Source and destination."""
+"""A source and a destination."""
 
 
 class TellingSegment(NamedTuple):
     """A segment that may show that its connection is a translated one.
 
-    number: its frame's number. size_bytes: the size of its whole payload; kept_bytes: the size of the captured part,
-        whose checksum is `content`.
+    number: the number of its frame.
+    size_bytes: the size of its whole payload.
+    kept_bytes: the size of the captured part of the payload; `content` is a checksum of this part.
     """
 
     number: int
@@ -66,7 +69,7 @@ class TellingSegment(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment, number: int, time_ns: int) -> TellingSegment:
-        """Make one from a decoded segment."""
+        """Return the TellingSegment for a decoded segment."""
         payload = segment.payload
         return cls(
             number,
@@ -86,8 +89,9 @@ class Translation(NamedTuple):
     """A connection that counts as another connection.
 
     number: the number of the first frame for which this holds.
-    way, shown: its ends, and the ends that replace them; None if it counts as itself again from here on.
-    initial: the sequence number with which its client began, if seen.
+    way: the endpoints of the connection.
+    shown: the endpoints that replace them; None if from here on the connection counts as itself again.
+    initial: the sequence number with which the connection's client began, if it was seen.
     """
 
     number: int
@@ -98,13 +102,16 @@ class Translation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """Two ends that speak to each other, and everything that is known about their connection.
+    """Two endpoints that talk to each other, and everything that is known about their connection.
 
-    since: the number of the frame with which it began. left: how many more segments to compare.
-    changes: the last changes: the first frame of each, and for each end the end that replaces it from there on.
+    since: the number of the frame with which the connection began.
+    left: the number of segments that are still to be compared.
+    changes: the last changes, each with its first frame and, for each endpoint, the one that replaces it from there on.
     leads: whether other connections count as this one.
-    initial: the client's initial sequence number. first: by sender, the sequence number of its first segment seen.
-    said: by sender and number, the contents of its first segments with payload, including copies of damaged ones.
+    initial: the client's initial sequence number.
+    first: for each sender, the sequence number of its first segment that was seen.
+    said: for each sender and sequence number, the contents of its first segments with payload, including those of
+        copies of damaged segments.
     """
 
     since: int
@@ -117,23 +124,26 @@ class _Pair:
 
     @property
     def shown(self) -> dict[Endpoint, Endpoint]:
-        """For each end, the end that replaces it; empty if the connection counts as itself."""
+        """For each endpoint, the endpoint that replaces it; empty if the connection counts as itself."""
         return self.changes[-1][1] if self.changes else {}
 
     def take_for(self, shown: dict[Endpoint, Endpoint], number: int) -> None:
-        """Let the connection count as another one from this frame on."""
+        """Make the connection count as another one, starting with this frame."""
         self.changes = [*self.changes[-CHANGES_KEPT:], (number, shown)]
 
     def contradicts(self, other: _Pair, shown: Mapping[Endpoint, Endpoint]) -> bool:
-        """Whether the other has different contents at the same place: a generated capture may begin all its connections
-        with the same number, and repeat some packets."""
+        """Return whether the other connection has different contents at the same place.
+
+        This can happen because a generated capture may begin all its connections with the same number, and repeat some
+        packets.
+        """
         return any(
             contents.isdisjoint(other.said.get((shown[sender], sequence), contents))
             for (sender, sequence), contents in self.said.items()
         )
 
     def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
-        """Whether a SYN begins another connection; otherwise it is only late."""
+        """Return whether a SYN begins another connection; false if it is only late."""
         if self.initial is not None:
             return sequence != self.initial
         first = self.first.get(sender)
@@ -162,13 +172,16 @@ class Translations:
             pair.take_for(shown, each.number)
 
     def meet(self, segment: Segment, number: int, time_ns: int) -> None:
-        """Take a segment, which is read after later segments that may show its connection to be a translated one."""
+        """Take a segment.
+
+        It may be read after later segments that have shown its connection to be a translated one.
+        """
         pair = self._pairs.get((segment.source, segment.destination))
         if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
             self.take(TellingSegment.of(segment, number, time_ns))
 
     def translated(self, segment: Segment, number: int) -> Segment:
-        """Return a segment with the ends of the connection that it belongs to."""
+        """Return a segment with the endpoints of the connection that it counts as."""
         source, destination = way = segment.source, segment.destination
         pair = self._pairs.get(way)
         for since, shown in reversed(pair.changes) if pair is not None else ():
@@ -178,7 +191,7 @@ class Translations:
         return segment
 
     def take(self, early: TellingSegment) -> None:
-        """Compare a segment: the first between two ends, an early one with payload, or one with a SYN."""
+        """Compare a segment: the first between two endpoints, an early one with payload, or one with a SYN."""
         way = (early.source, early.destination)
         pair = self._pair(way, early.number)
         if early.flags & SYN and not early.flags & ACK:
@@ -197,7 +210,10 @@ class Translations:
             self._compare(early, way, pair)
 
     def _compare_opening(self, early: TellingSegment, way: Way, pair: _Pair) -> None:
-        """Join directions with separate tunnels: the answer to a SYN belongs to the SYN's connection."""
+        """Join the directions of a connection that have separate tunnels.
+
+        The answer to a SYN belongs to the SYN's connection.
+        """
         if not early.flags & ACK:
             self._asked[_addresses(way), (early.sequence + 1) % 2**32] = way
             if len(self._asked) > REMEMBERED_COUNT:
@@ -222,7 +238,10 @@ class Translations:
             self._show(early, way, pair, known[0])
 
     def _show(self, early: TellingSegment, way: Way, pair: _Pair, shown: Way) -> None:
-        """Let a connection count as another, or as whatever that counts as, unless their contents contradict."""
+        """Make a connection count as another one, or as whatever that one counts as.
+
+        If their contents contradict each other, nothing changes.
+        """
         other = self._pairs.get(shown)
         if other is None or other is pair:
             return
@@ -247,14 +266,21 @@ class Translations:
 
 
 class Between(NamedTuple):
-    """The hosts at the ends of two connections that are the same, in the order of the first connection's ends."""
+    """The hosts at the endpoints of two connections that are the same.
+
+    hosts: the hosts of the first connection.
+    shown: the hosts that replace them, in the same order.
+    """
 
     hosts: tuple[str, str]
     shown: tuple[str, str]
 
 
 class Crossings(dict[Between, tuple[Translation, int]]):
-    """Translated connections by their hosts: the first connection, and the number of connections."""
+    """Translated connections, grouped by their hosts.
+
+    Each group has its first connection and the number of its connections.
+    """
 
     def add(self, found: Iterable[Translation]) -> None:
         """Add connections."""
@@ -272,10 +298,10 @@ class Crossings(dict[Between, tuple[Translation, int]]):
 
 
 def _may_be(way: Way, shown: Way) -> bool:
-    """Whether one may be a translation of the other.
+    """Return whether one of two connections may be a translation of the other.
 
-    Another port of the same client is another connection: nobody translates an address into itself. But a service's
-    port may be translated on its own host.
+    Another port of the same client means another connection, because nobody translates an address into itself. But a
+    service's port may be translated on its own host.
     """
     if way[0] == way[1] or shown[0] == shown[1] or _are_tenants(way[0].host, shown[0].host):
         return False
@@ -285,7 +311,10 @@ def _may_be(way: Way, shown: Way) -> bool:
 
 
 def _are_tenants(one: str, other: str) -> bool:
-    """Whether two addresses are in tunnels of different owners, neither inside the other; mirrors do not count."""
+    """Whether two addresses are in tunnels of different owners, neither of which is inside the other.
+
+    Mirrors do not count as tunnels.
+    """
     few, many = sorted((_tenants(one), _tenants(other)), key=len)
     return many[len(many) - len(few) :] != few
 
@@ -299,7 +328,7 @@ _Addresses: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def _addresses(way: Way) -> _Addresses:
-    """Return the ends without their tunnels."""
+    """Return the addresses and ports of both endpoints without their tunnels."""
     return tuple((end.host.partition("%")[0], end.port) for end in way)
 
 

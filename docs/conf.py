@@ -1,4 +1,7 @@
-"""Sphinx configuration that makes a site of these pages: `make docs`. The site loads nothing from other hosts."""
+"""The Sphinx configuration that makes a website from these pages (`make docs`).
+
+The site loads nothing from other hosts.
+"""
 
 import re
 import sys
@@ -26,12 +29,12 @@ FIELD = re.compile(r" *(\w+(?:, \w+)*): (?=\S)")
 
 
 def filled(_app: object, _name: str, source: list[str]) -> None:
-    """Replace each `{{name}}` of a page with the declarations that it asks for."""
+    """Replace each `{{name}}` in a page with the declarations that it stands for."""
     source[0] = ASKED.sub(lambda found: "\n".join(getattr(declared, found[1])()), source[0])
 
 
 def listed(_app: object, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
-    """Turn the lines `field: what it is` of a docstring into lists, and indented lines into code."""
+    """Turn a docstring's lines `field: what it is` into lists, and its indented lines into code."""
     told: list[str] = []
     depth: int | None = None
     for line in lines:

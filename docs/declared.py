@@ -1,4 +1,4 @@
-"""The program's declarations, as Markdown: the function `name` yields the text that replaces `{{name}}` in a page."""
+"""The program's declarations as Markdown. The function `name` yields the text that replaces `{{name}}` in a page."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ __all__ = ["tables"]
 
 
 def table(heads: str, rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Yield a Markdown table, with the cells escaped; `heads` are separated by bars."""
+    """Yield a Markdown table whose cells are escaped; `heads` are the column heads, separated by bars."""
     yield from ("", f"| {heads} |", "|---" * (heads.count("|") + 1) + "|")
     for row in rows:
         yield f"| {' | '.join(map(plain, row))} |"
 
 
 def plain(said: object) -> str:
-    """Return a text on one line, without characters that have a meaning in Markdown."""
+    """Return a text on one line, in which characters that have a meaning in Markdown are escaped."""
     return re.sub(r"([|<[*])", r"\\\1", " ".join(str(said).split()))
 
 
@@ -72,7 +72,7 @@ def statuses() -> Iterator[str]:
 
 
 def ports() -> Iterator[str]:
-    """The addresses and ports where programs listen by default."""
+    """The addresses and ports at which programs listen by default."""
     rows = (
         (f"{MSMQ_PORT}, TCP", "a node, for other queue managers", "`--address`, or `port` of a topology"),
         (f"{PING_PORT}, UDP", "a node, for Pings", "`answer_pings` of a topology"),
@@ -85,7 +85,10 @@ def ports() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options. Options of `mqproto` itself come first; other commands only name them."""
+    """Every command with its options.
+
+    Options of `mqproto` itself come first; other commands only list their names.
+    """
     every = get_command(app)
     for typed, command in (("mqproto", every), *proportion.commands(every, "mqproto")):
         yield from ("", f"## {typed}", "", command.help, "")
@@ -139,7 +142,7 @@ def settings() -> Iterator[str]:
 
 
 def http() -> Iterator[str]:
-    """Each path of a gateway: the request, and the content of an answer with status 200."""
+    """Each path of a gateway, with the request and the content of an answer with status 200."""
     described = openapi(ProducerPolicy(callbacks=Offer(frozenset({"shop.example"}))))
     for path, methods in described["paths"].items():
         for method, each in methods.items():
@@ -162,7 +165,7 @@ def http() -> Iterator[str]:
 
 
 def layouts() -> Iterator[str]:
-    """The version numbers by which a program knows whether it can read a file."""
+    """The version numbers that tell a program whether it can read a file."""
     yield from table(
         "what | number | an earlier one",
         (
@@ -177,7 +180,7 @@ def layouts() -> Iterator[str]:
 
 
 def refusals() -> Iterator[str]:
-    """The answers of a gateway other than 200."""
+    """The answers of a gateway whose status is not 200."""
     rows = (
         (each.status, f"`{code}`", each.retry_after_s or "", each.text) for code, each in MEANINGS.items()
     )
@@ -200,7 +203,10 @@ def metrics_of_triggers() -> Iterator[str]:
 
 
 def families_of(told: Iterable[Metric]) -> Iterator[str]:
-    """A table of metrics. A histogram's last sample, its sum, has no additional label."""
+    """A table of metrics.
+
+    It shows the labels of each metric's last sample, because a histogram's last one, its sum, has no additional label.
+    """
     ours = [each for each in told if each.name.startswith("mqproto_")]
     names = (f"`{each.name}{'_total' * (each.type == 'counter')}`" for each in ours)
     rows = ((", ".join(each.samples[-1].labels), each.type, each.documentation) for each in ours)
@@ -220,7 +226,7 @@ def cues() -> Iterator[str]:
 
 
 def ways() -> Iterator[str]:
-    """Each way in which a message can end or go on, and how an audit describes it."""
+    """Each way in which a message's journey can end or continue, and how an audit describes it."""
     rows = ((f"`{way.name}`", way.owner, ": ".join(filter(None, (way.end, way.reason)))) for way in WAYS)
     yield from table("way | who has the message then | what the audit says", rows)
 

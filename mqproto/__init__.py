@@ -4,7 +4,7 @@
 your `Hands` do them, in an order that neither loses nor repeats a message. `mqproto.wire` has the packets,
 `mqproto.formatname` has the names of queues, and `mqproto.testing` has Hypothesis strategies for both.
 
-A name is imported on first use, so a program that needs only the wire does not load the core.
+Each name is imported when it is first used, so a program that needs only the wire format does not load the core.
 """
 
 from typing import TYPE_CHECKING

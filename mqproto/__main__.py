@@ -1,7 +1,7 @@
-"""`python -m mqproto` is the command `mqproto`.
+"""`python -m mqproto` runs the command `mqproto`.
 
 The command is in a higher layer, from which this package imports nothing. So this module asks the installed
-distribution for the entry point of its console script, and starts it.
+distribution for the entry point of its console script, and calls it.
 """
 
 from __future__ import annotations

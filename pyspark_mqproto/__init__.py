@@ -1,8 +1,10 @@
-"""Spark finds the format `mqproto` here: it looks for a DefaultSource in every package whose name begins with pyspark_.
+"""The package in which Spark finds the format `mqproto`.
+
+Spark looks for a DefaultSource in every package whose name begins with pyspark_.
 
     spark.read.format("mqproto").load("captures/")
 
-What the format can do is in captures/pipeline/datasource.py.
+For what the format can do, see captures/pipeline/datasource.py.
 """
 
 from contextlib import suppress

@@ -1,1 +1,1 @@
-"""Running queue managers, with their sockets, disks and clients, and the one command `mqproto`."""
+"""Running queue managers, with their sockets, disks and clients, and the command `mqproto`."""

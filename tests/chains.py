@@ -1,4 +1,4 @@
-"""A chain of three queue managers in memory, turn by turn, for tests that count the cost of a message."""
+"""A chain of three queue managers in memory that run turn by turn, for tests that measure the cost of a message."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.pair import Net, Node, at, queue
 SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")
 WINDOW: Final = 64
 FIRST_QUEUE: Final = 16
-"""The number of the first queue; the others follow."""
+"""The number of the first queue; those of the others follow."""
 CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
 APART_MS: Final = 5
-"""The time between messages in milliseconds, at 200 a second."""
+"""The time between messages in milliseconds; it amounts to 200 messages a second."""
 
 
 class Chain(Net):
-    """A sender, an intermediate and a destination, each with a disk in memory, and a consumer who commits.
+    """A sender, an intermediate and a destination, each with a disk in memory, and a consumer that commits.
 
-    Further neighbours and queues of the destination exist and are idle; each has had a message. Time passes only in
-    `wait`.
+    There may be further neighbors and further queues of the destination; they are idle, but each has had a message.
+    Time passes only in `wait`.
     """
 
     def __init__(self, *, neighbours: int = 0, queues: int = 1) -> None:
@@ -72,7 +72,7 @@ class Chain(Net):
             self.turn(node)
 
     def consume(self) -> None:
-        """Let the consumer take and commit everything that comes from now on."""
+        """Make the consumer take and commit every message that arrives from now on."""
         self.consuming = True
         self.nodes[DESTINATION].up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
 
@@ -88,14 +88,14 @@ class Chain(Net):
             node.up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
 
     def pass_on(self, count: int) -> None:
-        """Pass messages from the sender to the destination, window after window, and their acknowledgments back."""
+        """Pass messages from the sender to the destination, one window at a time, and their acknowledgments back."""
         for _ in range(0, count, WINDOW):
             self.enqueue(WINDOW)
             self.turns(lambda busy: not busy)
             self.wait()
 
     def pass_on_alone(self, count: int) -> None:
-        """Pass messages one by one: each is consumed, and nothing is left to do, some time before the next is sent."""
+        """Pass messages one by one: each is consumed, and no work is left, some time before the next one is sent."""
         for _ in range(count):
             self.enqueue(1)
             self.turns(lambda busy: not busy)
@@ -109,13 +109,13 @@ class Chain(Net):
             self.wait()
 
     def wait(self, for_ms: int = ORDER_ACK_MS) -> None:
-        """Let time pass, by default the delay of an OrderAck."""
+        """Let time pass: by default, as long as an OrderAck is delayed."""
         self._advance(self.now.uptime_ms + for_ms)
         for name in NAMES:
             self.nodes[name].up.tick(self.now)
 
     def turns(self, done: Callable[[bool], bool], limit: int = 1_000) -> None:
-        """Let the three nodes carry out a batch each, again and again; no other node has a turn."""
+        """Let each of the three nodes carry out one batch, again and again until `done`; no other node has a turn."""
         for _ in range(limit):
             busy = [self.turn(name) for name in NAMES]
             if done(any(busy)):
@@ -123,13 +123,13 @@ class Chain(Net):
         raise AssertionError(f"not done after {limit} turns")
 
     def part(self) -> None:
-        """Let the sender lose its neighbour."""
+        """Make the sender lose the connection to its neighbor."""
         self.blocked.add(frozenset((SENDER, INTERMEDIATE)))
         self.cut(SENDER, INTERMEDIATE)
         self.run()
 
     def reunite(self) -> None:
-        """Let the sender find its neighbour again; nothing has been sent yet."""
+        """Let the sender reach its neighbor again; nothing has been sent yet."""
         self.blocked.clear()
         self._advance(self.now.uptime_ms + 10_000)
         self.nodes[SENDER].up.tick(self.now)

@@ -1,4 +1,4 @@
-"""A real browser without a window: Chromium, started once and controlled over a pipe with its DevTools protocol."""
+"""A real browser without a window: Chromium, started once, and controlled through a pipe with its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 PATIENCE_S: Final = 120
-"""A time limit in seconds: nothing takes this long unless the browser hangs."""
+"""The time limit for an answer in seconds: nothing takes this long unless the browser hangs."""
 ARGUMENTS: Final = (
     "--headless",
     "--disable-gpu",
@@ -61,14 +61,14 @@ CONTRAST: Final = """
   return [...poor];
 })()
 """
-"""A script that returns the contrast of each kind of text that has less than WCAG 2.2 asks for."""
+"""A script that returns the contrast of each kind of text whose contrast is lower than WCAG 2.2 requires."""
 
 
 class Chromium:
-    """One tab, which shows one page after the other.
+    """A browser tab that shows one page after another.
 
     Attributes:
-        complaints: messages on its console about the current page: errors, and what the page's policy forbade.
+        complaints: messages on the tab's console about the current page: errors, and what the page's policy forbade.
     """
 
     def __init__(self, commands: int, answers: int, folder: Path) -> None:
@@ -86,12 +86,12 @@ class Chromium:
             self._call(f"{domain}.enable")
 
     def show(self, text: str, fragment: str = "", width: int = 1_000, *, is_dark: bool = False) -> None:
-        """Load a page as if a link to it had been followed; return when its script has run."""
+        """Load a page as if a link to it had been followed; return after its script has run."""
         self._page.write_text(text, "utf-8")
         self.open(f"{self._page.as_uri()}#{fragment}", width, is_dark=is_dark)
 
     def open(self, address: str, width: int = 1_000, *, is_dark: bool = False) -> None:
-        """Load the page at an address; return when its script has run."""
+        """Load the page at an address; return after its script has run."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -113,26 +113,29 @@ class Chromium:
         return answer["result"].get("value")
 
     def text(self, selector: str = "main") -> str:
-        """Return the text that a person reads on the page, on one line."""
+        """Return the text that a person reads on the page, joined into one line."""
         shown = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return " ".join(str(shown).split())
 
     def barriers(self, selector: str = "html") -> list[str]:
-        """Return the barriers that axe-core finds on the page, a line each: by WCAG 2.2 up to AA, and good practice."""
+        """Return the barriers that axe-core finds on the page, each as one line.
+
+        The rules are those of WCAG 2.2 up to level AA, and good practice.
+        """
         if not self.evaluate("'axe' in window"):
             self.evaluate(f"{_axe_core()};0")
         found: list[str] = self.evaluate(FOUND % (json.dumps(selector), json.dumps(RULES)))
         return found
 
     def type(self, text: str) -> None:
-        """Press keys, wherever the focus is."""
+        """Enter a text where the focus is."""
         self._call("Input.insertText", text=text)
 
     def press(self, key: str, code: int) -> None:
         """Press one key and release it.
 
         Args:
-            key, code: as `key` and `keyCode` of a KeyboardEvent.
+            key, code: `key` and `keyCode`, as in a KeyboardEvent.
         """
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
@@ -141,7 +144,7 @@ class Chromium:
             )
 
     def picture(self, height: int | None = None) -> bytes:
-        """Return the visible page as PNG: the whole page, or a part of its top."""
+        """Return the page as a PNG image: the whole page, or only the top `height` pixels."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "scale": 1, **size} | ({"height": height} if height else {})
         clip = {name: clip[name] for name in ("x", "y", "width", "height", "scale")}
@@ -149,7 +152,7 @@ class Chromium:
         return base64.b64decode(answer["data"])
 
     def close(self) -> None:
-        """Ask the browser to end."""
+        """Ask the browser to exit."""
         self._session = None
         with suppress(EOFError, OSError):
             self._call("Browser.close")
@@ -170,11 +173,11 @@ class Chromium:
         return result
 
     def _message(self) -> dict[str, Any]:
-        """Return the next answer or event.
+        """Return the browser's next answer or event.
 
         Raises:
-            EOFError: the browser has ended.
-            TimeoutError: it sends nothing.
+            EOFError: the browser has exited.
+            TimeoutError: the browser sends nothing.
         """
         until = time.monotonic() + PATIENCE_S
         while b"\0" not in self._read:
@@ -197,7 +200,7 @@ class Chromium:
 
 @cache
 def _axe_core() -> str:
-    """Return the source of axe-core, from a package that brings it for another browser's driver."""
+    """Return the source of axe-core, taken from a package that ships it for another browser's driver."""
     package = find_spec("axe_playwright_python")
     assert package is not None
     assert package.origin is not None
@@ -206,7 +209,7 @@ def _axe_core() -> str:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Chromium]:
-    """Provide a browser that keeps all its data in a folder, and ends with the block."""
+    """Provide a browser that keeps all its data in a folder, and exits at the end of the block."""
     assert PROGRAM is not None
     its_commands, commands = os.pipe()
     answers, its_answers = os.pipe()

@@ -1,4 +1,4 @@
-"""`make codec`: writes mqproto/wire/generated.py again, from the layouts."""
+"""`make codec`: regenerates mqproto/wire/generated.py from the layouts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.conformance import ROOT
 
 GENERATED: Final = ROOT / "mqproto" / "wire" / "generated.py"
 HEADERS: Final = ("transaction", "properties", "trailing")
-"""The headers that are looked for in a UserMessage."""
+"""The headers for which a UserMessage is searched."""
 
 
 def codec() -> str:
-    """Return the source of the functions that mqproto needs, not formatted yet."""
+    """Return the source of the functions that mqproto needs, before it is formatted."""
     from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
     from mqproto.wire.layouts.session import session_header
     from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
@@ -37,7 +37,7 @@ def codec() -> str:
 
 
 def without_the_one_in_the_tree() -> str:
-    """Return the codec's source even if the generated file does not fit the layouts, so that no import works."""
+    """Return the codec's source even if the generated file does not fit the layouts and so cannot be imported."""
     wire = ModuleType("mqproto.wire")
     wire.__path__ = [str(GENERATED.parent)]
     sys.modules["mqproto.wire"] = wire

@@ -1,7 +1,7 @@
-"""Reads conformance.toml, and the citations of the specification in code and in tests.
+"""Reads conformance.toml, and collects the citations of the specification in code and in tests.
 
-A citation is `[MS-MQQB] 3.1.5.6`; further numbers may follow after a comma, "and" or "to". In `mqproto/`, a number of
-section 3.1 without a document's name is also one of [MS-MQQB].
+A citation looks like `[MS-MQQB] 3.1.5.6`; further numbers may follow after a comma, "and" or "to". In `mqproto/`, a
+section number that begins with 3.1 and has no document's name also counts as one of [MS-MQQB].
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ CITATION: Final = re.compile(rf"\[MS-[A-Z]+\] {NUMBER}")
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One mention of one section: `[MS-MQQB] 3.1.5.6`, and its place."""
+    """One mention of one section, such as `[MS-MQQB] 3.1.5.6`, and the place where it is."""
 
     section: str
     where: str
 
 
 def load() -> dict[str, Any]:
-    """Read conformance.toml: `sections`, each with a status, and `reading`, where the text contradicts itself."""
+    """Read conformance.toml: `sections`, each with a status, and `reading`, for places where the specification
+    contradicts itself.
+    """
     return tomllib.loads(CONFORMANCE.read_text("utf-8"))
 
 
 def summary() -> str:
-    """Return one line for the end of a test run: how many sections have which status."""
+    """Return a line for the end of a test run that says how many sections have each status."""
     try:
         statuses = Counter(line["status"] for line in load()["sections"].values())
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
@@ -49,7 +51,7 @@ def summary() -> str:
 
 
 def cited_in_text(text: str) -> Iterator[tuple[str, int]]:
-    """Return each section that the text of a module cites, with its line."""
+    """Yield each section that the text of a module cites, with the number of its line."""
 
     def line_of(position: int) -> int:
         return text.count("\n", 0, position) + 1
@@ -65,7 +67,9 @@ def cited_in_text(text: str) -> Iterator[tuple[str, int]]:
 
 
 def cited_in_markers(text: str) -> Iterator[tuple[str, int]]:
-    """Return each argument of `pytest.mark.spec(...)` in a test module, with its line; `?` if it is not a text."""
+    """Yield each argument of `pytest.mark.spec(...)` in a test module, with the number of its line; `?` if it is not a
+    string.
+    """
     if "mark.spec" not in text:
         return
     for node in ast.walk(ast.parse(text)):

@@ -1,11 +1,14 @@
-"""Settings for all tests: a hypothesis profile, a stricter rule for skipped tests in CI, the count of the
-specification's sections, and processes that collect garbage rarely; also Spark, for tests that ask for it.
+"""Settings for all tests.
+
+They cover a hypothesis profile, a stricter rule for skipped tests in CI, and the count of the specification's sections.
+In addition, processes collect garbage rarely, and tests that ask for Spark get it.
 
 Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
-- fast (the default): a few dozen examples each, new ones in every run.
-- ci (the default if CI is set): more, and the same in every run, so that the change is at fault if a run is red.
-- core: few, and the same in every run; for all Pythons except the first (.ci/pythons).
-- deep: thousands, new ones in every run; for a night, or for a new parser.
+- fast (the default): a few dozen examples for each test, with new ones in every run.
+- ci (the default if CI is set): more examples, the same in every run, so that a failure is due to
+  the change.
+- core: few examples, the same in every run; for all Pythons except the first (.ci/pythons).
+- deep: thousands of examples, with new ones in every run; for a night, or for a new parser.
 """
 
 from __future__ import annotations
@@ -79,11 +82,11 @@ def pytest_collection_finish() -> None:
 
 
 def catch_what_is_ignored() -> None:
-    """Let each ignored signal do nothing in this process, and have its default effect in processes that tests start.
+    """Make each ignored signal do nothing in this process, but have its default effect in processes that tests start.
 
-    A process inherits which signals are ignored, but does not inherit handlers. `make test &` in a script ignores
-    SIGINT, and nohup ignores SIGHUP. But the nodes and commands that tests start have to end at these signals, as they
-    do for a person.
+    A process inherits which signals are ignored, but it does not inherit handlers. `make test &` in a script ignores
+    SIGINT, and nohup ignores SIGHUP. But the nodes and commands that tests start have to exit on these signals, as they
+    do when a person uses them.
     """
     for number in signal.valid_signals() - SET_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -91,7 +94,7 @@ def catch_what_is_ignored() -> None:
 
 
 SET_BY_PYTHON: Final = {signal.SIGPIPE, signal.SIGXFSZ}
-"""The signals that Python itself ignores; `subprocess` restores their defaults for children."""
+"""The signals that Python itself ignores; `subprocess` restores their default actions in child processes."""
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
@@ -100,23 +103,24 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 FORBIDDEN: Final = "this machine allows no "
-"""The beginning of the reason why a test is skipped, if installing a program would not help.
+"""The beginning of the reason for skipping a test that could not run even if a program were installed.
 
-CI cannot change this, and lists it at the end.
+CI cannot change this, and lists such tests at the end.
 """
 
 
 def _forbidden(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return what the machine does not allow, if a test was skipped because of that; otherwise an empty text."""
+    """Return what the machine does not allow if a test was skipped for that reason; otherwise an empty string."""
     reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
     _, begins, what = reason.partition(f"Skipped: {FORBIDDEN}")
     return begins.removeprefix("Skipped: ") + what
 
 
 def without_skips(report: Report) -> Report:
-    """Return the report unchanged; but in CI a skipped test has failed, because its claim has not been shown.
+    """Return the report unchanged; but in CI, turn a skipped test into a failed one, because its claim has not been
+    shown.
 
-    A test that the machine does not allow stays skipped.
+    A test that needs what the machine does not allow stays skipped.
     """
     if IN_CI and report.skipped and not hasattr(report, "wasxfail") and not _forbidden(report):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
@@ -142,15 +146,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @cache
 def group_of(file: Path) -> str:
-    """Return the group of test files that share a process: those with the same xdist_group, or a file by itself."""
+    """Return the group of test files that share a process with this one.
+
+    It consists of the files with the same xdist_group; a file without one is a group by itself.
+    """
     mark = re.search(r"\bxdist_group\(['\"](\w+)['\"]\)", file.read_text("utf-8"))
     return mark.group(1) if mark else str(file)
 
 
 class WholeFiles(LoadFileScheduling):
-    """Makes pytest-xdist use its modes loadfile and loadgroup together; it offers only one at a time.
+    """Makes pytest-xdist use its modes loadfile and loadgroup together, although it offers only one at a time.
 
-    So the fixtures of a file are made once, and so is the Spark session of several files.
+    So the fixtures of a file are made only once, and so is the Spark session that several files share.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -164,9 +171,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Make `-n auto` one process more than there are cores, unless the environment names a number.
+    """Make `-n auto` start one process more than there are cores, unless the environment sets a number.
 
-    Tests of nodes and of Spark wait for other processes half of their time; meanwhile a core can run other tests.
+    Tests of nodes and of Spark spend half of their time waiting for other processes; meanwhile, a core can run other
+    tests.
     """
     return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
@@ -195,7 +203,9 @@ def objects() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Iterator[SparkSession]:
-    """Provide a session with two cores of this machine for all tests that need one; its workers know the S3 server."""
+    """Provide a Spark session with two cores of this machine to all tests that need one; its workers know the S3
+    server.
+    """
     from mqproto.captures.pipeline.engines.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"

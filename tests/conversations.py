@@ -1,4 +1,4 @@
-"""Captures of conversations that never took place: each side's packets and times, written as by a recorder."""
+"""Captures of conversations that never took place: each side's packets, with times, are written as by a recorder."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def a_message(
 def an_order_ack(
     number: int, *, sequence: TxSequenceId = SEQUENCE, source: Guid = DESTINATION, to: Guid = SENDER
 ) -> UserMessage:
-    """Return an OrderAck: the destination `source` has everything up to this number."""
+    """Return an OrderAck that says that the destination `source` has all messages up to this number."""
     return OrderAck(
         source=source,
         destination_manager=to,
@@ -93,7 +93,7 @@ def a_final_ack(
     source: Guid = DESTINATION,
     to: Guid = SENDER,
 ) -> UserMessage:
-    """Return a FinalAck: the outcome at the destination `source` of the message with this number."""
+    """Return a FinalAck that gives the outcome, at the destination `source`, of the message with this number."""
     return FinalAck(
         source=source,
         destination_manager=to,
@@ -132,7 +132,10 @@ def handshake(*, client: Guid = SENDER, server: Guid = DESTINATION) -> list[Said
 
 
 def acknowledged(side: Side, count: int, sent: int = 0, sent_recoverable: int = 0) -> Said:
-    """Return a SessionAck: `side` has received and saved `count` recoverable messages, up to 32, and sent `sent`."""
+    """Return a SessionAck from `side`.
+
+    It says that `side` has received and saved `count` recoverable messages, at most 32, and has sent `sent` messages.
+    """
     header = SessionHeader(
         ack_sequence_number=count,
         recoverable_msg_ack_seq_number=1 if count else 0,
@@ -167,12 +170,16 @@ def exchange(messages: Sequence[UserMessage], answers: Sequence[UserMessage] = (
 
 
 def answered(numbers: Sequence[int]) -> list[Said]:
-    """Return a session in which messages with these numbers, from 1 on, are sent in this order and acknowledged."""
+    """Return a session in which messages with these numbers, starting at 1, are sent in the given order and
+    acknowledged.
+    """
     return exchange([a_message(number) for number in numbers], [an_order_ack(max(numbers))])
 
 
 def write(path: Path, *talks: Iterable[Said], client: Endpoint = CLIENT, server: Endpoint = SERVER) -> Path:
-    """Write a capture with a connection for each talk, one after the other, with 0.1 ms between packets."""
+    """Write a capture with one connection for each talk; the connections follow each other, with 0.1 ms between
+    packets.
+    """
     now_s = SENT_S * 1.0
     with path.open("wb") as file:
         recorder = Recorder(file, clock=lambda: int(now_s * 1e9))

@@ -1,8 +1,8 @@
 """Counts instructions and bytes: these figures are the same on a busy machine and on an idle one.
 
-`counted` lets CPython report each instruction of mqproto that it carries out. Their number depends only on the version
-of Python. A long loop inside one instruction, such as a copy, does not show; but it usually allocates memory, and
-`allocated` reports that.
+`counted` makes CPython report each instruction of mqproto that it carries out. The number of instructions depends only
+on the version of Python. A long loop inside one instruction, such as a copy, does not show; but it usually allocates
+memory, and `allocated` reports that.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ OTHERS: Final = (f"{PACKAGE}/simulator/", f"{PACKAGE}/captures/")
 BY_HAND: Final = byhand.__file__
 
 Instructions = Counter[CodeType]
-"""How many instructions each function has carried out."""
+"""The number of instructions that each function has carried out."""
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a function's instructions count: those of the protocol and of the hand-written codec do."""
+    """Return whether a function's instructions count, as those of the protocol and of the hand-written codec do."""
     file = code.co_filename
     return file.startswith((PACKAGE, BY_HAND)) and not file.startswith(OTHERS)
 
@@ -93,7 +93,7 @@ else:
 
 
 def instructions_of(job: Callable[[], object]) -> Instructions:
-    """Return how many instructions one call takes, once everything is imported and cached."""
+    """Return how many instructions each function carries out in one call, once everything is imported and cached."""
     job()
     with counted() as counts:
         job()
@@ -101,7 +101,7 @@ def instructions_of(job: Callable[[], object]) -> Instructions:
 
 
 def allocated(job: Callable[[], object]) -> int:
-    """Return the most bytes that a call holds at a time, beyond the bytes held before it."""
+    """Return the maximum number of bytes that a call holds at one time, beyond those held before it."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -113,7 +113,7 @@ def allocated(job: Callable[[], object]) -> int:
 
 
 def top(counts: Instructions, per: int = 1, limit: int = 20) -> str:
-    """Return the functions with the most instructions, a line each, for people."""
+    """Return the functions with the most instructions as text for people, one line each."""
     lines = []
     for code, count in counts.most_common(limit):
         place = code.co_filename.removeprefix(PACKAGE).lstrip("/")

@@ -1,4 +1,6 @@
-"""A PostgreSQL server for the tests only: a folder with a socket in it, and no port that another program may use."""
+"""A PostgreSQL server only for the tests: it has a folder with a socket in it, but no port that another program may
+use.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from tests.memory import memory
 
 SUPERUSER: Final = "mqproto"
 SERVER_USER: Final = "postgres"
-"""The user that Debian's package makes. PostgreSQL refuses to run as root, so root starts it as this user."""
+"""The user that Debian's package creates; PostgreSQL refuses to run as root, so root starts it as this user."""
 GUARDED: Final = "guarded"
-"""The only role that must give a password, once a test has made it."""
+"""The only role that has to give a password; it exists once a test has made it."""
 OPTIONS: Final = "-c listen_addresses='' -c fsync=on -c shared_buffers=16MB -c max_connections=40"
 NUMBERS: Final = itertools.count(1)
 
 
 def program(name: str) -> Path:
-    """Return the path of one of PostgreSQL's programs, of the newest version; Debian keeps them off the PATH."""
+    """Return the path of the newest version of one of PostgreSQL's programs; Debian keeps these off the PATH."""
     if found := shutil.which(name):
         return Path(found).resolve()
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
@@ -41,7 +43,7 @@ def program(name: str) -> Path:
 class Server:
     """A PostgreSQL server in an existing, empty folder.
 
-    Its socket's path has at most 107 bytes, so the folder's path should be short.
+    The folder's path should be short, because the path of the socket in it may have at most 107 bytes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,11 +73,11 @@ class Server:
         self._run("pg_ctl", "--wait", "--silent", "--mode=fast", "stop")
 
     def kill(self) -> None:
-        """Stop the server as a crash would: without a word to anybody, so it reads its log at the next start."""
+        """Stop the server as a crash would: without telling anybody, so that it reads its log when it next starts."""
         self._run("pg_ctl", "--wait", "--silent", "--mode=immediate", "stop")
 
     def execute(self, *statements: str, database: str = "postgres") -> None:
-        """Execute statements as its superuser, each separately."""
+        """Execute statements as the superuser, each in its own transaction."""
         with psycopg.connect(
             host=str(self.folder), user=SUPERUSER, dbname=database, autocommit=True
         ) as connection:
@@ -87,14 +89,16 @@ class Server:
         return f"postgresql+psycopg://{user}@/{database}?host={self.folder}{more}"
 
     def new_schema(self) -> str:
-        """Return the URL of a new, empty schema in a database."""
+        """Return the URL of a database with a new, empty schema."""
         schema = f"place_{next(NUMBERS)}"
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(more=f"&options=-csearch_path%3D{schema}")
 
     @contextmanager
     def guarded(self) -> Iterator[int]:
-        """Yield the id of a process that stops the server and removes its folder when ours leaves the block or dies."""
+        """Yield the id of a process that stops the server and removes its folder when our process leaves the block or
+        dies.
+        """
         stop = 'read -r line; "$0" --wait --silent --mode=fast stop; cd /; rm -rf "$1"'
         with subprocess.Popen(
             ["sh", "-c", stop, program("pg_ctl"), self.folder],

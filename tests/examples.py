@@ -1,4 +1,6 @@
-"""One valid example of everything on the wire, each field open to change: `a_user_message(label="x")`."""
+"""One valid example of everything that goes over the wire; each field can be changed:
+`a_user_message(label="x")`.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def a_session_header(**changes: Any) -> SessionHeader:
 
 
 def a_user_message(**changes: Any) -> UserMessage:
-    """Return a message made by `user_message`, with the changes as its arguments."""
+    """Return a message made by `user_message`; the changes replace its usual arguments."""
     arguments: dict[str, Any] = {
         "source": SENDER,
         "destination_manager": DESTINATION,
@@ -100,7 +102,9 @@ def a_soap_header(**changes: Any) -> SoapHeader:
 
 
 def a_multi_queue_format_header(**changes: Any) -> MultiQueueFormatHeader:
-    """Return a header with every type of name; one name needs padding before it, one list after it."""
+    """Return a header with every type of name; one name needs padding before it, and one list needs padding after
+    it.
+    """
     names = [
         MqfFormatNameElement(1, b"", SOMEBODY),
         MqfFormatNameElement(2, b"", PrivateQueueFormatName(DESTINATION, 17)),
@@ -153,7 +157,7 @@ def a_session_ack(**changes: Any) -> SessionAck:
 
 
 def an_order_ack(**changes: Any) -> UserMessage:
-    """Return an OrderAck; the changes are its arguments."""
+    """Return an OrderAck; the changes replace its usual arguments."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -166,7 +170,7 @@ def an_order_ack(**changes: Any) -> UserMessage:
 
 
 def a_final_ack(**changes: Any) -> UserMessage:
-    """Return a FinalAck; the changes are its arguments."""
+    """Return a FinalAck; the changes replace its usual arguments."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -204,7 +208,7 @@ EVERY_PACKET: Final = (
 
 
 def poked(data: bytes, name: str, value: int | bytes) -> bytes:
-    """Return a packet with other bytes in the field with this dotted name; its sizes stay as they are."""
+    """Return a packet with other bytes in the field that has this dotted name; its size fields stay as they are."""
     [field] = [each for each in inspect_packet(data).fields if each.name == name]
     raw = value.to_bytes(field.size, "little") if isinstance(value, int) else value
     assert len(raw) == field.size

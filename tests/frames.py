@@ -1,4 +1,6 @@
-"""The eight frames printed in [MS-MQQB] 4.1, from their hex dumps; the text beside the dumps has some errors."""
+"""The eight frames that are printed in [MS-MQQB] 4.1, taken from their hex dumps; the text next to these has some
+errors.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ FRAME_5: Final = bytes.fromhex(
 )
 
 FRAME_6: Final = FRAME_5
-"""The dumps of frames 5 and 6 are equal, although the text beside the sixth says WindowSize 32."""
+"""The dump of frame 6 equals that of frame 5, although the text next to it says WindowSize 32."""
 
 # The dump ends after 1,650 bytes, in the middle of the body. By its own PacketSize (2224) and MessageSize (2000) the
 # rest is more of the same text and two bytes of padding, which the dump does not show.
@@ -65,4 +67,4 @@ FRAME_8: Final = bytes.fromhex(
 )
 
 SESSION_FRAMES: Final = (FRAME_3, FRAME_4, FRAME_5, FRAME_6, FRAME_7, FRAME_8)
-"""The frames of a session; the two frames before them are datagrams."""
+"""The frames of a session; the two frames before it are datagrams."""

@@ -1,4 +1,6 @@
-"""Random changes that survive because they are harmless, as far as `make mutants` has come across them."""
+"""Random changes to the code that no test notices because they are harmless, as far as `make mutants` has found
+them.
+"""
 
 from __future__ import annotations
 
@@ -86,4 +88,4 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "self._cookie = ((self._cookie - 1)) % 2**32",
     ): "the next number is another one, whichever way they are counted",
 }
-"""The reasons why changes are harmless: by file path, and by the line before and after the change."""
+"""The reasons why changes are harmless, keyed by the file's path, the line before the change, and the line after it."""

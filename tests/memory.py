@@ -1,4 +1,4 @@
-"""Folders in memory, for tests: none of these tests depends on how long a flush takes, or whether it happens."""
+"""Folders in memory, for tests that do not depend on how long a flush takes, or whether it happens at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOM_BYTES: Final = 2 << 30
 
 
 def memory() -> str | None:
-    """Return a place for folders in memory, if this machine has one with enough room."""
+    """Return a place for folders in memory; None if this machine has none with enough room."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         return MEMORY
     return None

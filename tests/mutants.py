@@ -1,11 +1,11 @@
 """Plants random faults of one line, and shows whether worlds and tests notice them: `make mutants`.
 
-First it measures which worlds and tests execute each line (`reach.py`), which takes about twenty minutes. Then it puts
-each fault into a copy of the checkout, and runs the worlds and tests that execute its line until one of them notices.
-It lists the faults that survive: either nothing checks for them, or they are harmless. `harmless.py` has the known
-harmless ones. Each run chooses its faults from a seed and prints it; `--seed` repeats the run.
+First it measures which worlds and tests execute each line (`reach.py`); this takes about twenty minutes. Then it puts
+each fault into a copy of the checkout, and runs the worlds and tests that execute the changed line until one of them
+notices. It lists the faults that survive: either nothing checks for them, or they are harmless. Those that are known to
+be harmless are in `harmless.py`. Each run draws its faults from a seed, and prints that seed; `--seed` repeats the run.
 
-`--again FILE` tries again the faults that survived in an earlier run, whose output is in FILE.
+`--again FILE` retries the faults that survived in an earlier run whose output is in FILE.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "shell": ("simulator/node",),
     "store": ("simulator/storage",),
 }
-"""The folders in which faults are put."""
+"""The folders into whose files faults are put, in three groups."""
 OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
 """Files without planted faults: notes for people, and the rules by which worlds check the store."""
 TESTS: Final = (
@@ -77,7 +77,9 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""A fault counts as an endless loop if worlds or tests take this many times as long with it, plus some minutes."""
+"""The factor for endless loops: a fault counts as one if worlds or tests take this many times as long, plus some
+minutes.
+"""
 TEST_S: Final = 120
 """The time limit for one test, in seconds."""
 WORLD_S: Final = 0.2
@@ -98,9 +100,9 @@ REACH: Final = ROOT / "build" / "mutants" / "reach.json"
 
 
 class Fault(NamedTuple):
-    """A change of one line.
+    """A change to one line.
 
-    place: the function that the line is in.
+    place: the function that contains the line.
     """
 
     room: str
@@ -116,12 +118,12 @@ class Fault(NamedTuple):
 
 NOT_LOOKED_AT: Final = "no world executes it"
 BROKEN: Final = re.compile(r"FAILED|ERROR|seed \d+: ")
-"""The text that tests and worlds print when they fail."""
+"""Matches what tests and worlds print when they fail."""
 SURVIVES: Final = "SURVIVES"
 
 
 class Found(NamedTuple):
-    """The outcome of a fault: the world or test that noticed it; empty if none did."""
+    """The outcome of a fault: the world and the test that noticed it; each is empty if none did."""
 
     fault: Fault
     worlds: str
@@ -212,7 +214,7 @@ def faults_of(room: str, path: str, source: str) -> Iterator[Fault]:
 
 @cache
 def all_faults() -> dict[str, list[Fault]]:
-    """Return all faults that can be made, by folder."""
+    """Return all faults that can be made, keyed by group of folders."""
     found: dict[str, list[Fault]] = {}
     for room, folders in ROOMS.items():
         for folder in folders:
@@ -237,7 +239,7 @@ TOLD: Final = re.compile(r"^ *\d+ (\S+):(\d+) (\S+): (.*)  ->  (.*)$")
 
 
 def survivors_in(text: str) -> list[Fault]:
-    """Return the faults that survived in a run with this output, as far as they can still be made."""
+    """Return the faults that survived in a run with this output, except those that can no longer be made."""
     there: dict[tuple[str, ...], list[Fault]] = {}
     for fault in chain(*all_faults().values()):
         there.setdefault((fault.path, fault.place, fault.old.strip(), fault.new.strip()), []).append(fault)
@@ -257,7 +259,7 @@ def survivors_in(text: str) -> list[Fault]:
 
 
 class Copy:
-    """A copy of the checkout without its samples, in which one fault after the other is put."""
+    """A copy of the checkout without its samples, into which faults are put one after another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -284,13 +286,16 @@ class Copy:
             _put(path, source)
 
     def _worlds(self, seeds: Sequence[int]) -> str:
-        """Return what the first broken world prints; empty if none breaks."""
+        """Return what the first world that breaks prints; empty if no world breaks."""
         if not seeds:
             return NOT_LOOKED_AT
         return self._run([sys.executable, "-c", WORLDS, " ".join(map(str, seeds))], WORLD_S * len(seeds))
 
     def _tests(self, files: Sequence[str], seconds: Mapping[str, float]) -> str:
-        """Return the first test that fails; empty if none does. The first file, the module's own, is often enough."""
+        """Return the first test that fails; empty if none does.
+
+        The first file, with the tests of the module itself, is often enough.
+        """
         for part in (files[:1], files[1:]):
             command = [
                 *(sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"),
@@ -301,7 +306,7 @@ class Copy:
         return ""
 
     def _run(self, command: Sequence[str], usual_s: float) -> str:
-        """Return in a few words how a command that usually takes `usual_s` has failed; empty if it has not."""
+        """Return, in a few words, how a command failed that usually takes `usual_s`; empty if it did not fail."""
         limit_s = LIMIT_S + SLOWER * usual_s
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
@@ -333,15 +338,17 @@ class Copy:
 
 
 def _put(path: Path, source: str) -> None:
-    """Write a module, and delete its compiled form: Python would recognize a change only by size and second."""
+    """Write a module, and delete its compiled form, because Python recognizes changes only by size and time in
+    seconds.
+    """
     path.write_text(source, "utf-8")
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def run(faults: Sequence[Fault], seeds: int, jobs: int, reach: Path | None) -> list[Found]:
-    """Try all faults, several at once, and report each when it is decided.
+    """Try all faults, several at once, and report each as soon as its outcome is known.
 
-    reach: the file in which an earlier run has kept its measurements.
+    reach: the file in which an earlier run has kept its measurements; None to measure again.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mqproto-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:

@@ -54,18 +54,20 @@ def final_acks(net: Net, sender: str, receiver: str) -> list[int]:
 
 
 def kept(net: Net, at: str, queue: str) -> list[UserMessage]:
-    """Return the messages in a queue, as far as they are in memory; they stay there."""
+    """Return the messages in a queue that are in memory; they stay in the queue."""
     found = [decode_packet(received.packet) for received in net.nodes[at].up.peek(queue, 1_000)]
     return [message for message in found if isinstance(message, UserMessage)]
 
 
 def ended(net: Net, at: str, queue: str) -> list[tuple[int, bytes]]:
-    """Return the class and the body of each message in a queue; in a dead-letter queue the class says how it ended."""
+    """Return the class and the body of each message in a queue; in a dead-letter queue, the class says how the message
+    ended.
+    """
     return [(m.properties.message_class, m.properties.message_body) for m in kept(net, at, queue)]
 
 
 def bodies(net: Net, at: str, queue: str) -> list[bytes]:
-    """Return the bodies of the messages in a queue; they stay there."""
+    """Return the bodies of the messages in a queue; the messages stay there."""
     return [body for _, body in ended(net, at, queue)]
 
 
@@ -75,7 +77,7 @@ def administration(net: Net, at: str, queue: str = "admin") -> list[int]:
 
 
 def publish(net: Net, queues: dict[str, str]) -> None:
-    """Let every node know public queues, each by its GUID and the node that hosts it; all nodes are restarted."""
+    """Make public queues known to every node, each by its GUID and its host; all nodes are restarted."""
     publics: dict[Guid, Guid] = {guid_of(name): guid_of(host) for name, host in queues.items()}
     for node in net.nodes.values():
         node.routes = replace(node.routes, publics=publics)
@@ -83,7 +85,7 @@ def publish(net: Net, queues: dict[str, str]) -> None:
 
 
 def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
-    """Let messages arrive at a node, all at once, as if their senders had sent them from the address `peer`."""
+    """Make messages arrive at a node, all at once, as if their senders had sent them from the address `peer`."""
     for message in found:
         sender = Remote(peer, message.user.source_queue_manager, is_proven=True)
         brought(net, at, encode_packet(message), sender)
@@ -91,6 +93,6 @@ def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
 
 
 def brought(net: Net, at: str, packet: bytes, remote: Remote) -> None:
-    """Judge a message that has been brought to a node, and accept the judgment."""
+    """Judge a message that was brought to a node, and carry out the judgment."""
     run, arrivals = run_of(packet), net.nodes[at].up.inspect().arrivals
     arrivals.arrived(run, arrivals.judge(run, 0, remote), remote, net.now)

@@ -1,7 +1,7 @@
-"""Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
+"""Queue managers, a virtual clock, and wires between them: whole conversations without sockets, disks or waiting.
 
 A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`. It runs the one loop of mqproto/manager/carry.py,
-and delivers what they send. Tests cut wires, kill nodes and let time pass. For whole runs under faults there is
+and delivers what the nodes send. Tests cut wires, kill nodes, and let time pass. Whole runs with faults are in
 `mqproto.simulator.world`.
 """
 
@@ -45,12 +45,12 @@ START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
 
 
 def guid_of(name: str) -> Guid:
-    """Return a GUID that a test recognizes."""
+    """Return a GUID in which a person can read the name."""
     return Guid(name.encode().ljust(16, b".")[:16])
 
 
 def remote(name: str) -> Remote:
-    """Return a session with a node that the core takes for this queue manager."""
+    """Return the remote end of a session; the core believes it to be this queue manager."""
     return Remote(name, guid_of(name), is_proven=True)
 
 
@@ -75,21 +75,21 @@ class Node:
     guard: Guard = NO_KEYS
     follow: Follow = nobody
     counters_of_life: dict[str, int] = field(default_factory=dict)
-    """The counters that are stored beside the store, and stay when the store is restored from a backup."""
+    """The counters that are stored next to the store, and remain when the store is restored from a backup."""
     core: QueueManager | None = None
     received: list[UserMessage] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     cloned_from: str = ""
-    """The name of the node whose identity it has; machines that are copies of one image share an identity."""
+    """The name of the node whose identity this one has: machines that are copies of one image share an identity."""
     batch_count: int = 0
-    """How many batches that were not empty it has taken since it started."""
+    """The number of non-empty batches that the node has taken since it started."""
     dies_at: int | None = None
-    """The batch at which it is killed, once: between two instructions of the shell's loop."""
+    """The number of the batch at which the node is killed, once, between two instructions of the shell's loop."""
     dies_committed: bool = False
-    """Whether it is killed after that batch's commit and before anything is sent; otherwise before the commit."""
+    """Whether the node is killed after that batch's commit but before anything is sent; if not, before the commit."""
     wires: dict[int, Wire] = field(default_factory=dict)
     hears: Hears | None = None
-    """The function that takes arriving data instead of the core, until the node starts again."""
+    """A function that takes arriving data in place of the core, until the node starts again."""
 
     @property
     def guid(self) -> Guid:
@@ -106,14 +106,14 @@ class Node:
 
 @dataclass(eq=False)
 class Wire:
-    """One transport connection with two ends, each a node and its session."""
+    """A transport connection between two nodes, each of which has its own session for it."""
 
     ends: dict[str, int]
     traffic: list[tuple[str, bytes]] = field(default_factory=list)
 
 
 class Net:
-    """Nodes by name, wires between them, and a clock that only the test moves."""
+    """Nodes, keyed by name, wires between them, and a clock that only the test moves."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -128,12 +128,12 @@ class Net:
         self._starts = 0
 
     def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
-        """Add a node that hosts these queues; start it with `start`."""
+        """Add a node that hosts these queues; `start` starts it."""
         node = self.nodes[name] = Node(name, queues, settings or Settings())
         return node
 
     def route(self, at: str, to: str, *via: str) -> None:
-        """Route messages from `at` to `to` over `via`: over the first of several that can be reached."""
+        """Route messages from `at` to `to` through the first of the nodes `via` that can be reached."""
         node = self.nodes[at]
         hops = tuple(NextHop(guid_of(name), name) for name in via)
         managers = {**node.routes.managers, guid_of(to): hops}
@@ -141,7 +141,10 @@ class Net:
         node.routes = replace(node.routes, managers=managers, hosts=hosts)
 
     def start(self, *names: str, life: NewLife | None = None) -> None:
-        """Start nodes from their disks, by default all. `life` is the new life with which they begin, if any."""
+        """Start nodes from their disks; by default, start all of them.
+
+        life: the new life with which the nodes begin, if any.
+        """
         for name in names or self.nodes:
             node = self.nodes[name]
             node.batch_count, node.hears = 0, None
@@ -161,7 +164,7 @@ class Net:
             node.core.stored(node.store.size_bytes)
 
     def routes_of(self, node: Node) -> Routes:
-        """Return the routes that a test has set; if it has set none, all other nodes as peers."""
+        """Return the routes that a test has set; if it has not set any peers, all other nodes are peers."""
         return replace(node.routes, peers=node.routes.peers or self.peers_of(node.name))
 
     def peers_of(self, name: str) -> dict[Guid, Peer]:
@@ -171,7 +174,7 @@ class Net:
         return {guid: Peer((address,), brings=everybody) for guid, address in others.items()}
 
     def kill(self, name: str) -> None:
-        """Stop a node between two instructions: uncommitted data is gone, and its peers see a reset."""
+        """Stop a node between two instructions: its uncommitted data is lost, and its peers see a reset."""
         node = self.nodes[name]
         node.core = None
         for wire in list(node.wires.values()):
@@ -191,14 +194,14 @@ class Net:
                 node.core.lost(session, reason, self.now)
 
     def send(self, at: str, destination: Destination, body: bytes | str, **draft: object) -> int:
-        """Let an application at a node send a message."""
+        """Make an application at a node send a message."""
         data = body.encode() if isinstance(body, str) else body
         message = (destination, Draft(body=data, **draft))  # type: ignore[arg-type]
         [ordinal] = self.nodes[at].up.enqueue([message], self.now)
         return ordinal
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Let time pass, stopping at each deadline on the way."""
+        """Let time pass, stopping at each deadline that comes up."""
         end = self.now.uptime_ms + milliseconds
         while True:
             self.run()
@@ -216,7 +219,7 @@ class Net:
         self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000 + self._clock_set_s)
 
     def set_clock(self, ahead_s: int) -> None:
-        """Set the wall clock ahead by `ahead_s`, or back; the uptime clock is not affected."""
+        """Set the wall clock ahead by `ahead_s`, or back if it is negative; the uptime clock is not affected."""
         self._clock_set_s += ahead_s
         self._advance(self.now.uptime_ms)
 
@@ -237,7 +240,7 @@ class Net:
         return self._turn(self.nodes[name], self.nodes[name].up)
 
     def turn_together(self) -> None:
-        """Let all nodes take a batch before any of these batches is carried out."""
+        """Make every node take a batch before any of these batches is carried out."""
         taken = [(node, node.core.take(self.now)) for node in self.nodes.values() if node.core is not None]
         for node, batch in taken:
             self.carry_out(node, batch)
@@ -265,11 +268,11 @@ class Net:
         return busy
 
     def carry_out(self, node: Node, batch: Batch) -> None:
-        """Let one node do what it has decided."""
+        """Make one node carry out what it has decided."""
         carry_out(node.up, batch, self.now, _Hands(self, node))
 
     def ping(self, node: Node, ping: SendPing) -> None:
-        """Deliver a Ping request and its response, unless nobody hears them."""
+        """Deliver a Ping request and its response; nothing happens if the node cannot be reached or does not answer."""
         peer = self.nodes.get(ping.host)
         if peer is None or peer.core is None or frozenset((node.name, ping.host)) in self.blocked:
             return
@@ -278,7 +281,7 @@ class Net:
             node.up.ping_answered(ping.session, response)
 
     def connect(self, node: Node, session: int, host: str) -> None:
-        """Connect to a neighbour."""
+        """Connect to a neighbor."""
         peer = self.nodes.get(host)
         if peer is None or peer.core is None or frozenset((node.name, host)) in self.blocked:
             node.up.lost(session, "connection refused", self.now)
@@ -289,7 +292,7 @@ class Net:
         node.up.opened(session, self.now)
 
     def transmit(self, node: Node, session: int, data: bytes) -> None:
-        """Let bytes cross a wire, if it still exists."""
+        """Send bytes across a wire, if it still exists."""
         wire = node.wires.get(session)
         if wire is None:
             return
@@ -302,7 +305,7 @@ class Net:
             hear(wire.ends[peer_name], data, self.now)
 
     def close(self, node: Node, session: int) -> None:
-        """Let a node close a connection."""
+        """Close a node's end of a connection."""
         wire = node.wires.pop(session, None)
         if wire is not None:
             self._break(wire, "closed by peer")
@@ -330,7 +333,7 @@ class Net:
 
 
 class _Hands:
-    """The hands of one node: its disk in memory and its wires."""
+    """The shell's side of one node: its in-memory disk, and its wires."""
 
     def __init__(self, net: Net, node: Node) -> None:
         self._net = net
@@ -382,13 +385,15 @@ def at(manager: str, identifier: int = 16) -> Destination:
 
 
 def direct(host: str, name: str = "orders") -> Destination:
-    """Return the private queue with this name at a host, as a direct format name."""
+    """Return the private queue with this name on a host, addressed by a direct format name."""
     path = f"TCP:{host}\\private$\\{name}"
     return Destination(f"DIRECT={path}", None, path, host)
 
 
 def chain(*names: str, queues: Iterable[QueueDeclaration] = (), settings: Settings | None = None) -> Net:
-    """Return nodes in a row, each connected only to its neighbours; the last one hosts the queues. All are started."""
+    """Return nodes in a row, each connected only to its neighbors; the last one hosts the queues, and all are
+    started.
+    """
     net = Net()
     for name in names:
         net.add(name, *(queues if name == names[-1] else ()), settings=settings)

@@ -1,6 +1,7 @@
-"""The pictures of the front page: `make pictures` makes them again, and test_pictures.py shows when that is due.
+"""The pictures of the front page: `make pictures` generates them again, and test_pictures.py shows when that is due.
 
-The ladder has the same bytes for the same capture. A screenshot does not, so it contains the digest of its page.
+The ladder has the same bytes for the same capture. A screenshot does not, so it contains the digest of the page that it
+shows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PATIENCE_S: Final = 60
 
 
 def ladder() -> bytes:
-    """Return the picture of a node that was killed and started again, as `mqproto decode --svg` draws it."""
+    """Return the picture of a node that was killed and restarted, as `mqproto decode --svg` draws it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ladder.svg"
         done = in_process(

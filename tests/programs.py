@@ -13,7 +13,7 @@ PACKAGES: Final = {
     "promtool": "prometheus",
     "systemd-nspawn": "systemd-container",
 }
-"""The names of Debian's packages that differ from those of their programs."""
+"""The names of Debian packages, keyed by program, where the two names differ."""
 
 
 def needs(program: str) -> pytest.MarkDecorator:

@@ -1,7 +1,8 @@
-"""Which worlds and which test files execute each line, measured once: only they can notice a fault there.
+"""Which worlds and which test files execute each line; this is measured once. Only they can notice a fault in that
+line.
 
-`measured` runs worlds and tests in a checkout under coverage. It also measures processes that a test starts, except
-those that are killed. pytest loads this module as a plugin, which tells each process its test file.
+`measured` runs worlds and tests in a checkout under coverage. It also measures processes that a test starts, except for
+those that are killed. pytest loads this module as a plugin; the plugin tells each process its test file.
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ with open(where, "w") as file:
     json.dump({path: data.contexts_by_lineno(path) for path in data.measured_files()}, file)
 """
 SHARE: Final = 100
-"""How many worlds one process measures."""
+"""The number of worlds that one process measures."""
 
 Lines = dict[str, dict[int, int]]
-"""By path and line, the worlds and test files that execute it: a set, with one bit for each."""
+"""The worlds or test files that execute each line, keyed by path and line number: a set with one bit for each."""
 ALL: Final = -1
-"""The bit for lines that are executed before the first world or test, such as on import."""
+"""The set of all worlds and files, for lines that are executed before the first world or test, such as on import."""
 
 
 class Plugin:
-    """Records what pytest reports about its tests while they are measured.
+    """Records what pytest reports about the tests while they are measured.
 
-    seconds: how long each test file took.
+    seconds: the time that each test file took.
     failed: the files with a test that did not pass.
     """
 
@@ -77,25 +78,25 @@ class Plugin:
         self._failed: set[str] = set()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note that a test begins: lines executed from now on count for its file."""
+        """Note that a test begins; lines that are executed from now on count for its file."""
         os.environ[FILE] = nodeid.partition("::")[0]
         if (current := coverage.Coverage.current()) is not None:
             current.switch_context(os.environ[FILE])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that a part of a test is over."""
+        """Note that one phase of a test is over."""
         file = report.nodeid.partition("::")[0]
         self._seconds[file] = self._seconds.get(file, 0) + report.duration
         if report.failed:
             self._failed.add(file)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the report, once all tests are over."""
+        """Write the report after all tests are over."""
         self._told.write_text(json.dumps([self._seconds, sorted(self._failed)]), "utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register this module as a plugin if it was asked to be one."""
+    """Register a plugin that records the tests."""
     config.pluginmanager.register(Plugin(Path(os.environ[TOLD])))
 
 
@@ -103,9 +104,9 @@ def pytest_configure(config: pytest.Config) -> None:
 class Reach:
     """Shows which worlds and tests execute each line.
 
-    worlds: by seed.
-    tests: by the place of the test file in `seconds`.
-    seconds: how long each test file took while it was measured.
+    worlds: the seeds of the worlds, as bits.
+    tests: the places of the test files in `seconds`, as bits.
+    seconds: the time that each test file took while it was measured.
     """
 
     worlds: Lines = field(default_factory=dict)
@@ -115,12 +116,15 @@ class Reach:
     """The modules and test files that have changed since the measurement; nothing is known about them."""
 
     def seeds(self, path: str, lines: Iterable[int], count: int) -> list[int]:
-        """Return the worlds, of the first `count`, that execute any of these lines."""
+        """Return which of the first `count` worlds execute any of these lines."""
         found = self._any(self.worlds, path, lines)
         return [seed for seed in range(count) if found >> seed & 1]
 
     def files(self, path: str, lines: Iterable[int]) -> list[str]:
-        """Return the test files that execute any of these lines: the module's own, its neighbours, then quick ones."""
+        """Return the test files that execute any of these lines.
+
+        The module's own file comes first, then the other files in its folder, and then the rest; quick ones come first.
+        """
         folder, _, name = path.removeprefix("mqproto/").rpartition("/")
         own, room = f"tests/{folder}/test_{name}", f"tests/{folder}/"
         found = self._any(self.tests, path, lines)
@@ -137,13 +141,13 @@ class Reach:
         return reduce(or_, (reached.get(line, 0) for line in lines), 0)
 
     def keep(self, file: Path) -> None:
-        """Write the measurement to a file, for `kept`."""
+        """Write the measurement to a file from which `kept` can read it."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([self.worlds, self.tests, self.seconds, _digests(self)]), "utf-8")
 
 
 def kept(file: Path) -> Reach:
-    """Return the measurement of an earlier run, as far as it still holds."""
+    """Return the measurement of an earlier run; files that have changed since are marked."""
     *lines, seconds, digests = json.loads(file.read_text("utf-8"))
     worlds, tests = (
         {path: {int(line): who for line, who in reached.items()} for path, reached in each.items()}
@@ -166,9 +170,9 @@ def _digests(reach: Reach) -> dict[str, str]:
 
 
 def statement_around(source: str, line: int) -> range:
-    """Return the lines of the innermost statement that has a line; for a compound statement, those of its header.
+    """Return the lines of the innermost statement that contains a line; for a compound statement, those of its header.
 
-    Python reports only some lines of a statement when it executes it.
+    Python reports only some lines of a statement when it executes the statement.
     """
     found = range(line, line + 1)
     for node in ast.walk(ast.parse(source)):
@@ -183,10 +187,10 @@ def statement_around(source: str, line: int) -> range:
 
 
 def measured(folder: Path, place: Path, seeds: int, tests: Sequence[str]) -> Reach:
-    """Run worlds and tests of the checkout in `folder`; `place` is an empty folder for what coverage writes.
+    """Run the worlds and tests of the checkout in `folder`; `place` is an empty folder to which coverage writes.
 
     Raises:
-        SystemExit: the tests do not run, or one fails without coverage as well.
+        SystemExit: the tests do not run, or a test fails even without coverage.
     """
     reach = Reach()
     _measure_tests(reach, folder, place, tests)
@@ -239,7 +243,7 @@ def _measure_worlds(reach: Reach, folder: Path, place: Path, seeds: int) -> None
 def _take(
     into: Lines, folder: Path, found: dict[str, dict[Any, list[str]]], number_of: Callable[[str], int]
 ) -> None:
-    """Add the results of coverage."""
+    """Add the results of coverage to `into`."""
     for path, lines in found.items():
         taken = into.setdefault(Path(path).relative_to(folder).as_posix(), {})
         for line, contexts in lines.items():

@@ -40,7 +40,7 @@ def a_session(
     settings: Settings = SETTINGS,
     received_window_size: int = 64,
 ) -> Session:
-    """Return a session in a state as if it had got there by itself, with timers of its own."""
+    """Return a session with its own timers, in a state that it seems to have reached by itself."""
     session = Session(
         7,
         initiator=initiator,
@@ -57,7 +57,7 @@ def a_session(
 
 
 def receive(session: Session, packet: Packet | bytes, now: Moment = NOW) -> int:
-    """Let one packet arrive; return how many UserMessages the session found in it."""
+    """Make one packet arrive; return the number of UserMessages that the session found in it."""
     data = packet if isinstance(packet, bytes) else encode_packet(packet)
     return len(packets_of(session.receive(data, now)))
 
@@ -68,12 +68,12 @@ def packets_of(runs: Iterable[Run]) -> list[bytes]:
 
 
 def sent(session: Session) -> list[Packet]:
-    """Return, as packets, the bytes that the session wants to be written."""
+    """Return, as packets, the bytes that the session wants to write."""
     return [decode_packet(chunk) for chunk in session.take_outbox()]
 
 
 def acks_of(packets: Iterable[Packet]) -> list[SessionHeader]:
-    """Return the SessionHeaders of packets, alone or riding on a message."""
+    """Return the SessionHeaders in some packets, whether they are in a SessionAck or on a message."""
     headers = [p.session for p in packets if hasattr(p, "session")]
     return [header for header in headers if header is not None]
 
@@ -102,7 +102,7 @@ def an_entry(number: int = 1, *, recoverable: bool = True, origin: Hashable = "q
 
 
 def send(session: Session, count: int, *, recoverable: bool = True, now: Moment = NOW) -> list[InFlight]:
-    """Send messages, with positions from 1 on."""
+    """Send messages with positions that start at 1."""
     entries = [an_entry(number, recoverable=recoverable) for number in range(1, count + 1)]
     session.send(entries, now)
     return entries
@@ -117,7 +117,9 @@ def an_ack(
     recoverable: int = 0,
     window: int = 64,
 ) -> SessionAck:
-    """Return a SessionAck: the neighbour has `received` messages, and saved those of `flags` from `base` on."""
+    """Return a SessionAck: the neighbor has `received` messages, and has saved those that `flags` marks from
+    `base` on.
+    """
     return SessionAck(
         session=SessionHeader(
             ack_sequence_number=received & 0xFFFF,

@@ -24,9 +24,9 @@ MESSAGES: Final = 64
 class Cost:
     """The cost of a path for one packet or message.
 
-    unit: the instructions of the code that it is compared with, counted in the same process, because versions of Python
-    differ.
-    peak_bytes: the most bytes held at a time, for all messages; None if not measured.
+    unit: the number of instructions of the code that the path is compared with, counted in the same process, because
+        versions of Python differ.
+    peak_bytes: the largest number of bytes held at one time, for all messages; None if not measured.
     """
 
     counts: Instructions
@@ -80,19 +80,19 @@ def check(kind: str = "private") -> Cost:
 
 
 def chain(*, neighbours: int = 0, queues: int = 1) -> Cost:
-    """Pass messages over an intermediate to the destination's consumer, acknowledged, with a window of 64."""
+    """Pass messages over an intermediate to the destination's consumer; they are acknowledged, with a window of 64."""
     system = Chain(neighbours=neighbours, queues=queues)
     return _of_chain(lambda: system.pass_on(MESSAGES))
 
 
 def alone() -> Cost:
-    """Pass messages that come one by one, 200 a second."""
+    """Pass messages that arrive one by one, 200 a second."""
     system = Chain()
     return _of_chain(lambda: system.pass_on_alone(MESSAGES))
 
 
 def backlog(waiting: int) -> Cost:
-    """Pass messages from a sender that has many more to send, and reads them page by page."""
+    """Pass messages from a sender that has many more to send, and that reads them from disk page by page."""
     system = Chain()
     system.part()
     system.enqueue(waiting)

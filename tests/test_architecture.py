@@ -3,9 +3,9 @@
 A fourth, pyspark_mqproto, only has a name by which Spark finds the data source in captures. Within the simulator, the
 direction is workshop -> house; the house's commands are above everything else in it.
 
-Ruff checks the same for mqproto while you type. Here every import of every module counts, wherever it is.
+Ruff checks the same for mqproto while you type. Here, every import of every module counts, wherever it is.
 
-The same holds inside each folder: imports among its modules and folders never form a circle, and it has at most
+The same holds inside each folder: imports among its modules and folders never form a circle. Each folder has at most
 sixteen entries. And imported packages must be installed: a module may use those of its package's own extra in
 pyproject.toml. It may import packages of other extras only inside a function, so that the rest works without them.
 """
@@ -38,15 +38,15 @@ BANNED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The modules that those of one folder may import, besides the standard library and themselves."""
+    """The modules that those of one folder may import, in addition to the standard library and themselves."""
 
     folder: str
     below: tuple[str, ...] = ()
     """The folders of ours that the layer may import."""
     extras: tuple[str, ...] = ()
-    """The extras of pyproject.toml that are installed with it, besides mqproto's own dependencies."""
+    """The extras of pyproject.toml that are installed with the layer, in addition to mqproto's own dependencies."""
     banned: bool = False
-    """Whether Ruff's list of banned modules applies to it."""
+    """Whether Ruff's list of banned modules applies to the layer."""
 
 
 # The innermost folder comes first: a module belongs to the first layer that it lies in.
@@ -67,7 +67,7 @@ ROOMS: Final = ("console", "fuzz", "replay", "rig", "testing", "world")
 WORKSHOP: Final = tuple(f"simulator/{room}/" for room in ROOMS)
 """The parts that break, watch and judge the house. The house is the rest of the simulator, and does not use them."""
 COMMANDS: Final = ("simulator/cli/", "simulator/command/")
-"""The folders with the commands of both; only the workshop may import them."""
+"""The folders with the commands of house and workshop; only the workshop may import them."""
 BEFOREHAND: Final = {
     "simulator/cli/cli.py": "registers the commands of fuzz and console, which are beside them",
     "simulator/cli/service/command.py": "writes units, and knows the console's options for them",
@@ -80,7 +80,7 @@ READERS: Final = {
     "simulator/base/tap.py": "records what a node sends and receives",
     "simulator/storage/care/export.py": "writes messages as the rows that the readers of captures write",
 }
-"""The modules of the house that use captures; its commands and the workshop may use them, too."""
+"""The modules of the house that use captures, which its commands and the workshop may use as well."""
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 LINKED: Final = ("captures", "simulator")
 """Folders of the root that are imported as mqproto.captures and mqproto.simulator, through links in mqproto/. Here they
@@ -90,7 +90,10 @@ OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
 CRYPTOGRAPHY: Final = ("cryptography", "Crypto")
 LATER_MODULES: Final = ("compression",)
-"""Modules that the standard library has only since some version; before it, a package in pyproject.toml is used."""
+"""Modules that the standard library has only since some version of Python.
+
+Before that version, a package in pyproject.toml is used.
+"""
 EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
 
 
@@ -113,7 +116,7 @@ def layer_of(path: str) -> Layer | None:
 
 
 def imports(path: str, source: str) -> Iterator[Import]:
-    """Return each module, or name of a module, that `source` imports."""
+    """Yield each module, or name in a module, that `source` imports."""
     module = f"mqproto/{path}" if path.partition("/")[0] in LINKED else path
 
     def search(node: ast.AST, lazy: bool) -> Iterator[Import]:
@@ -135,7 +138,7 @@ def imports(path: str, source: str) -> Iterator[Import]:
 
 
 def in_tree(name: str) -> str:
-    """Return a module's name by its folder: `simulator.node` for mqproto.simulator.node."""
+    """Return a module's name according to its folder: `simulator.node` for mqproto.simulator.node."""
     above, _, below = name.partition(".")
     return below if above == "mqproto" and below.partition(".")[0] in LINKED else name
 
@@ -148,7 +151,7 @@ def imports_of(file: Path) -> tuple[Import, ...]:
 
 @cache
 def distributions(extras: tuple[str, ...]) -> frozenset[str]:
-    """Return the distributions that mqproto with these extras names as dependencies.
+    """Return the distributions that mqproto names as dependencies when it has these extras.
 
     Packages that commands need come with every extra that has commands, so modules of commands name them themselves.
     """
@@ -291,7 +294,7 @@ def test_a_right_import_is_let_through(path: str, source: str) -> None:
 
 
 ROOM: Final = 16
-"""How many modules and folders one folder may have, so that a reader sees them at a glance."""
+"""The largest number of modules and folders in one folder, so that a reader sees them at a glance."""
 
 
 @cache
@@ -315,7 +318,7 @@ def modules() -> dict[str, tuple[str, ...]]:
 
 
 def circle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return one circle of these imports, if there is one."""
+    """Return one circle of imports, if there is one; otherwise, an empty list."""
     done: set[str] = set()
 
     def follow(path: list[str]) -> list[str]:
@@ -355,7 +358,9 @@ FOLDERS: Final = sorted(
 
 
 def test_no_imports_lead_in_a_circle() -> None:
-    """This includes imports in functions and under `if TYPE_CHECKING:`. In a circle, no module could be read first."""
+    """This includes imports in functions and under `if TYPE_CHECKING:`. In a circle, there would be no module to read
+    first.
+    """
     found = circle(modules())
     assert not found, f"{' -> '.join(found)}: move what both need into a module below them"
 

@@ -40,9 +40,9 @@ OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + T
 
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    """Run tests in a separate process as `make test` would, in CI or not.
+    """Return a function that runs tests in a separate process as `make test` would, in CI or not.
 
-    The process ignores some signals, as background processes of a script and those that nohup starts do.
+    The process ignores some signals, as background processes of a script do, and those that nohup starts.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")

@@ -1,4 +1,4 @@
-"""English that readers stumble over: patterns that can be matched, and longer sentences than a reader keeps in mind."""
+"""English that readers stumble over: patterns that can be matched, and sentences that are too long to keep in mind."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PATTERNS: Final = {
     r"\bthose of (it|them) that\b|\bthose there\b|\b[Tt]he same of\b": "those that; the same for",
     r"\bor the like\b|\b(comes?|came) to be\b|\botherwise than\b": "or another; became; differently",
 }
-"""English that is not written, as regular expressions, and the better form."""
+"""English that must not be written, as regular expressions, each with a better form."""
 SUBJECT: Final = {
     r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject",
     r"\ball that (is|was|may|can|has|have|it|they)\b|\bin the place of\b|\banew\b": "everything; instead of; again",
     r"\bone's own\b|\bat odds with\b|\bof (a|an) \w+'s own\b": "your own; contradicts",
 }
-"""Patterns that only Markdown must not have. A question may begin like the first; docstrings may use them all."""
+"""Additional patterns that Markdown must not have. Docstrings may use them, and a question may begin like the first."""
 ALLOWED: Final = r"is no (exception|connection|business|use)|some two|What (changed|there is)|stands in pages"
-"""Exceptions from the patterns. The last one is in the tables of a store, whose text never changes."""
+"""Exceptions to the patterns. The last one is a text in the tables of a store, which never changes."""
 LONG: Final = 30
 """How many words a sentence of Markdown may have, as a rule."""
 LONG_ONES: Final = 6
@@ -39,7 +39,10 @@ LONG_ONES: Final = 6
 
 
 def markdown() -> Iterator[tuple[str, str]]:
-    """Yield the paragraphs, items and cells of all Markdown, without code and addresses, and readings' answers."""
+    """Yield the paragraphs, items and cells of all Markdown, and the answers of the readings.
+
+    Code and addresses are left out.
+    """
     yield from (("conformance.toml", each["answer"]) for each in load()["reading"])
     for name in files():
         if name.endswith(".md"):

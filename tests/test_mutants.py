@@ -1,4 +1,6 @@
-"""The tool that plants random faults: each is one line that Python can parse, and it reports who notices it."""
+"""The tool that plants random faults: each fault is one line that Python can parse, and the tool reports who notices
+it.
+"""
 
 from __future__ import annotations
 

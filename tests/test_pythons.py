@@ -1,4 +1,4 @@
-"""Which Pythons the tests run on: those that actually run here, each version once."""
+"""Which Pythons the tests run on: those that actually run on this machine, each version once."""
 
 from __future__ import annotations
 

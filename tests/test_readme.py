@@ -45,7 +45,7 @@ import os, sys
 os.dup2(1, 2)
 sys.stdout.reconfigure(line_buffering=True)
 """
-"""Python code that joins both outputs, with lines in the order in which they are written."""
+"""Python code that joins standard output and standard error, with lines in the order in which they are written."""
 STRICT: Final = """
 import sys, warnings
 warnings.simplefilter("error")
@@ -190,12 +190,12 @@ def how_to(name: str, room: str = "how-to") -> str:
 
 
 def blocks_of(name: str, language: str, room: str = "how-to") -> list[Block]:
-    """Return the blocks of one kind on that page."""
+    """Return the blocks of one kind on the page docs/ROOM/NAME.md."""
     return [block for block in blocks(how_to(name, room)) if block.language == language]
 
 
 def console_blocks(name: str, room: str = "how-to") -> list[list[Command]]:
-    """Return the console blocks of that page."""
+    """Return the commands of each console block on the page docs/ROOM/NAME.md."""
     return [list(commands(block)) for block in blocks_of(name, "console", room)]
 
 
@@ -220,10 +220,10 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def covered(command: str) -> bool:
-    """Whether the command is run by .ci/run or by a test, or is part of setup.
+    """Return whether the command is run by .ci/run or by a test, or is part of setup.
 
     Raises:
-        ValueError: it is not, and we do not know how to run it here.
+        ValueError: it is none of these, and we do not know how to run it here.
     """
     command = command.partition("  #")[0].strip()
     if any(f"{command} ".startswith(f"{words} ") for words in (*SETTING_UP, *ELSEWHERE)):
@@ -241,7 +241,10 @@ def covered(command: str) -> bool:
 
 
 def shows(output: str, printed: str) -> bool:
-    """Whether the output matches the README: `...` matches any text, and white space at line ends is ignored."""
+    """Return whether the output matches the README.
+
+    In the README, `...` matches any text, and white space at line ends is ignored.
+    """
     tidy = ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in (output, printed)]
     pattern = ".*".join(re.escape(part) for part in re.split(r"\.\.\.|…", tidy[0]))
     return re.fullmatch(pattern, tidy[1], flags=re.DOTALL) is not None
@@ -254,7 +257,7 @@ def typed(command: str) -> str:
     importing takes most of its time.
 
     Raises:
-        ValueError: it failed.
+        ValueError: the command failed.
     """
     alone, _, expected = command.partition(" || test $? -eq ")
     if re.fullmatch(r"mqproto [^|&;<>$`]*", alone):
@@ -321,8 +324,9 @@ def check(block: Block) -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide a reader at a terminal: our .venv comes first on the PATH, in a folder with the repository's files. Files
-    that a command writes stay in that folder.
+    """Put the test in the place of a reader at a terminal: our .venv comes first on the PATH.
+
+    The current folder has the repository's files; files that a command writes stay in that folder.
     """
     for entry in ROOT.iterdir():
         if not entry.name.startswith("."):
@@ -366,7 +370,7 @@ def page(text: str) -> list[Block]:
 
 
 def test_the_front_page_counts_right_and_names_each_folder(request: pytest.FixtureRequest) -> None:
-    """The number of tests only has to be right to a tenth, and is checked only if all tests were collected."""
+    """The number of tests only has to be right to within a tenth, and is checked only if all tests were collected."""
     page = (ROOT / "README.md").read_text("utf-8")
     assert f"[{len(list((ROOT / 'captures' / 'samples').glob('*.toml')))} samples]" in page
     assert re.findall(r"\d+ done, .+? later", page) == [summary().partition(": ")[2]] * 2

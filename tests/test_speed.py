@@ -1,9 +1,9 @@
 """The cost of packets and messages in instructions, which are the same on a busy machine and on an idle one.
 
-Budgets are multiples of what hand-written code takes to parse the packet, to build it, or both for a message that goes
-through a chain. They were set about an eighth above the count at that time; versions of Python differ by half of that.
-If a path becomes cheaper, its budget is lowered. The cost of a message must not grow with the number of waiting
-messages, of neighbours or of queues.
+Budgets are multiples of what hand-written code takes to parse the packet, to build it, or, for a message that goes
+through a chain, to do both. They were set about an eighth above the count at that time; versions of Python differ by
+half of that. If a path becomes cheaper, its budget is lowered. The cost of a message must not grow with the number of
+waiting messages, of neighbors or of queues.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ BUDGETS: Final = {
 }
 FEW, MANY = 1_000, 100_000
 IMPORT_CALLS: Final = 15_000
-"""How many calls `import mqproto.wire` may make besides construct's.
+"""The number of calls that `import mqproto.wire` may make in addition to construct's.
 
-There were 13,695, or 65,127 if the codec was generated.
+There were 13,695; if the codec was generated, there were 65,127.
 """
 COUNT_CALLS: Final = """
 import sys

@@ -1,6 +1,6 @@
 """The ways in which a message can end, each acted out in a system of whole queue managers.
 
-`a` sends to `c` through `b`; `d` is another neighbour of `b`.
+`a` sends to `c` through `b`; `d` is another neighbor of `b`.
 """
 
 from __future__ import annotations
@@ -80,11 +80,12 @@ def a_system(settings: Settings = TALKATIVE) -> Net:
 
 @dataclass(frozen=True)
 class Way:
-    """One way in which messages end. `act` sends with the function that it gets, and makes the messages end like this.
+    """One way in which messages end.
 
+    act: sends messages with the function that it gets, and makes them end in this way.
     of: the kinds of message that can end in this way.
-    reached: whether they have reached their queue by then.
-    where: the node at which they end.
+    reached: whether the messages have reached their queue before they end.
+    where: the node at which the messages end.
     """
 
     name: str
@@ -157,7 +158,7 @@ def send_to_a_full_queue(net: Net, send: Callable[[int], None], transactional: b
 
 
 def block(*pair: str) -> Callable[[Net, Callable[[int], None], bool], None]:
-    """Let the time to reach the queue, 60 seconds, pass while two neighbours do not hear each other."""
+    """Let the time to reach the queue, 60 seconds, pass while two neighbors do not hear each other."""
 
     def act(net: Net, send: Callable[[int], None], transactional: bool) -> None:
         net.blocked.add(frozenset(pair))

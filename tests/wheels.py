@@ -1,8 +1,8 @@
 """Tests the wheel in empty environments: each extra brings what its commands need, and an error names what is missing.
 
-`python -m tests.wheels` installs it with each extra of CHECKS, two at a time, in the versions of requirements.lock, and
-runs its commands. This takes about two minutes, because Spark has 450 MB. `python -m tests.wheels captures` tests only
-that extra.
+`python -m tests.wheels` installs the wheel with each extra of CHECKS, two at a time, in the versions of
+requirements.lock, and runs its commands. This takes about two minutes, because Spark takes up 450 MB. `python -m
+tests.wheels captures` tests only that extra.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ SHOWN_COUNT: Final = 2_000
 class Check(NamedTuple):
     """A command and its expected result.
 
-    status: its exit status.
-    says: its output, as a regular expression; if the command fails, that is one whole line.
+    status: the command's exit status.
+    says: a text that the output contains; if the command fails, a regular expression that matches its whole error
+        output.
     """
 
     command: str
@@ -52,7 +53,10 @@ class Check(NamedTuple):
 
 
 def lacks(command: str, modules: str, extra: str) -> Check:
-    """Return the check of a command without its extra; `|` separates modules of which any may be imported first."""
+    """Return the check of a command whose extra is missing.
+
+    `|` separates modules, any of which may be imported first.
+    """
     return Check(command, 2, f"mqproto: ({modules}) is not installed: pip install 'mqproto\\[{extra}\\]'\n")
 
 
@@ -80,7 +84,7 @@ DECODE: Final = (
     Check("mqproto wireshark", 0, "Proto("),
 )
 NOT_KEPT: Final = (("XDG_CACHE_HOME", os.devnull),)
-"""Variables with which no archive is made of Spark's classes, because each Spark is removed at once."""
+"""Environment variables that prevent an archive of Spark's classes, because each Spark is removed at once."""
 ANALYSE: Final = (
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "packets", NOT_KEPT),
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already", NOT_KEPT),
@@ -91,9 +95,12 @@ ANALYSE: Final = (
 FOUND: Final = (
     'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
 )
-"""Prints what Spark finds when it looks for formats; without the extra it finds nothing, and goes on."""
+"""A command that prints what Spark finds when it looks for formats.
+
+Without the extra, Spark finds nothing, and continues.
+"""
 PAGE: Final = "python -c 'from mqproto.simulator.console.front import page; print(*sorted(page()))'"
-"""Prints the files of the console's page."""
+"""A command that prints the files of the console's page."""
 CHECKS: Final = {
     "": (
         Check(FOUND, 0, "nothing"),
@@ -156,19 +163,19 @@ THEIRS: Final = {
     ),
     "tests/test_outside.py": Path(OUTSIDE).read_text("utf-8"),
 }
-"""Another project that has packages with the same names, and a test that runs queue managers of ours."""
+"""The files of another project: packages with the same names as ours, and a test that runs queue managers of ours."""
 PYTEST: Final = ("pytest -q", "python -m pytest -q", "python -m pytest -q --import-mode=importlib")
 
 
 def write_theirs(folder: Path) -> None:
-    """Write that project."""
+    """Write the files of the other project, THEIRS."""
     for name, text in THEIRS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
 
 
 def theirs(extra: str) -> Iterator[Check]:
-    """Return what pytest reports for that project if mqproto is installed with an extra."""
+    """Yield the checks that run pytest in that project when mqproto is installed with an extra."""
     which, says = ("", "2 passed") if extra == "testing" else (" tests/test_theirs.py", "1 passed")
     for command in PYTEST:
         yield Check(f"cd theirs && {command}{which}", 0, says)
@@ -193,7 +200,7 @@ class Installed:
 
     @property
     def packages(self) -> Path:
-        """The folder of its packages."""
+        """The folder of the environment's packages."""
         [found] = self._place.glob("lib/python*/site-packages")
         return found
 
@@ -205,7 +212,7 @@ class Installed:
         )
 
     def fault(self, check: Check) -> str | None:
-        """Return what went wrong with a command."""
+        """Run the command of a check; return what went wrong with it, or None."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {
             "PATH": f"{self._place / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -231,10 +238,10 @@ class Installed:
 
 
 def run(*command: str) -> None:
-    """Run a step that must not fail; if it fails, the run is over and its output is shown.
+    """Run a step that must not fail; if it does, everything ends, and the step's output is shown.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the step failed.
     """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -242,9 +249,9 @@ def run(*command: str) -> None:
 
 
 def built(folder: Path) -> Path:
-    """Build the wheel of the current sources in a folder, and return it.
+    """Build the wheel of the current sources in a folder, and return its path.
 
-    A build beside the sources would include everything that was built there before.
+    A build next to the sources would include everything that was built there before.
     """
     sources = folder / "sources"
     sources.mkdir()
@@ -280,7 +287,7 @@ def packed(folder: Path) -> Path:
 
 
 def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
-    """Return everything that is wrong with the commands of an extra."""
+    """Yield everything that is wrong with the commands of an extra."""
     installed = Installed(folder)
     lock = str(ROOT / "requirements.lock")
     installed.install("--constraint", lock, f"{wheel}[{extra}]" if extra else str(wheel))
@@ -292,7 +299,7 @@ def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
 
 
 def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
-    """Return a line for an extra, and everything that is wrong with it."""
+    """Test an extra; return a line about it, and everything that is wrong with it."""
     folder = wheel.parent / (extra or "none")
     folder.mkdir()
     began_s = time.monotonic()
@@ -307,7 +314,7 @@ def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
 
 
 def main(extras: Sequence[str]) -> int:
-    """Print a line for each extra; two are tested at once. The status is 1 if something is wrong with one."""
+    """Print a line for each extra; two are tested at once. Return 1 if something is wrong with one of them."""
     status = 0
     with tempfile.TemporaryDirectory(prefix="mqproto-wheel-") as name, ThreadPoolExecutor(2) as pool:
         # The largest is the last: it is begun first.

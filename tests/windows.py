@@ -54,7 +54,7 @@ Pages: TypeAlias = list[tuple[ReadPage, list[tuple[int, bytes, bool]]]]
 
 
 def no_deadline(position: int, packet: bytes) -> None:
-    """Accept any time."""
+    """Set no deadline, whatever the message."""
 
 
 def a_packet(body: int | str, **changes: Any) -> bytes:
@@ -63,7 +63,7 @@ def a_packet(body: int | str, **changes: Any) -> bytes:
 
 
 def message_in(packet: bytes) -> UserMessage:
-    """Return the message that a packet is."""
+    """Return the message in a packet."""
     message = decode_packet(packet)
     assert isinstance(message, UserMessage)
     return message
@@ -94,7 +94,7 @@ class Alone:
         self.settings = settings
         self.store = Disk()
         self.used: dict[int, int] = {}
-        """By queue, the last position that a message had. A store may know it although that message has left."""
+        """The last position that a message had in each queue. A store may know it although that message has left."""
         self.now = NOW
         self.forget()
 
@@ -217,23 +217,23 @@ class Hosted(Alone):
         self.commit_all()
 
     def let_go(self) -> None:
-        """Let the messages in memory that are purged or over leave."""
+        """Let the messages in memory that are purged or have expired leave."""
         self.queue.let_go(self.now)
         self.commit_all()
 
     def let_go_on_disk(self) -> None:
-        """Let the messages that are only on disk, and are over, leave."""
+        """Let the messages leave that are only on disk and have expired."""
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
             self.queue.let_go_on_disk(lane, key - lane.key(0), packet, self.now)
         self.commit_all()
 
     def wanted(self) -> Pages:
-        """Return the pages that the queue asks for, with what the store says now."""
+        """Return the pages that the queue asks for, each with the rows that the store has for it now."""
         return [(page, self.store.read(page)) for page in self.queue.pages()]
 
     def loaded(self, pages: Pages) -> None:
-        """Let pages arrive."""
+        """Let these pages arrive."""
         windows = {lane.queue: lane.window for lane in self.queue.lanes}
         for page, rows in pages:
             windows[page.queue].loaded(rows, self.queue.deadline_s)
@@ -262,7 +262,7 @@ class Hosted(Alone):
             bodies += found
 
     def ended(self) -> list[tuple[str, MessageClass]]:
-        """Return the endings so far: body and class."""
+        """Return the body and the class of each ending so far."""
         return [(body_of(ending.packet), MessageClass(ending.message_class)) for ending in self.endings]
 
 
@@ -286,18 +286,18 @@ class Carrier(Alone):
         return self.queue.last_position
 
     def take(self) -> InFlight | Ending:
-        """Let the next message leave for the neighbour, or end because it is over."""
+        """Let the next message leave for the neighbor, or end because it has expired."""
         entries, over = self.take_run(1, 1)
         return entries[0] if entries else over[0]
 
     def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Ending]]:
-        """Let the next messages leave for the neighbour, as many as fit, or end because they are over."""
+        """Let as many of the next messages as fit leave for the neighbor, or end because they have expired."""
         taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
         return taken
 
     def take_all(self) -> list[InFlight]:
-        """Take everything that can be sent, read from disk if necessary."""
+        """Take everything that can be sent, reading it from disk if necessary."""
         entries: list[InFlight] = []
         while True:
             while self.queue.has_next:
@@ -308,16 +308,16 @@ class Carrier(Alone):
             self.loaded(pages)
 
     def wanted(self) -> Pages:
-        """Return the pages that the queue asks for, with what the store says now."""
+        """Return the pages that the queue asks for, each with the rows that the store has for it now."""
         return [(page, self.store.read(page)) for page in self.queue.pages()]
 
     def loaded(self, pages: Pages) -> None:
-        """Let pages arrive."""
+        """Let these pages arrive."""
         for page, rows in pages:
             self.queue.loaded(page, rows)
 
     def expire(self) -> list[str]:
-        """Let messages that are over leave memory and disk, as the expiration timer does; return their bodies."""
+        """Let expired messages leave memory and disk, as the expiration timer does; return their bodies."""
         endings = self.queue.expired(self.now, self.writes)
         self.commit_all()
         low = message_key(QUEUE, 0)
@@ -329,7 +329,7 @@ class Carrier(Alone):
 
 
 class Sender(Alone):
-    """One sequence. Pages that it wants come at once."""
+    """One sequence. The pages that it wants arrive at once."""
 
     def __init__(self, settings: Settings = SMALL) -> None:
         super().__init__(settings)
@@ -356,14 +356,14 @@ class Sender(Alone):
         self.commit()
 
     def commit(self) -> Writes | None:
-        """Write urgent data to disk, and read the wanted pages from there."""
+        """Write urgent data to disk, and then read the pages that the sequence wants."""
         writes = super().commit()
         for page in list(self.sequence.pages()):
             self.sequence.loaded(page, self.store.read(page))
         return writes
 
     def put(self, *, final_ack: bool = False, **changes: Any) -> tuple[TxSequenceId, int]:
-        """Let an application send a message; return its identifier and number."""
+        """Let an application send a message; return its sequence's identifier and its number."""
         sequence = self.sequence
         identifier, number, previous = sequence.number_next()
         header = TransactionHeader(
@@ -383,12 +383,12 @@ class Sender(Alone):
             self.put(**changes)
 
     def take_next(self) -> InFlight | Ending:
-        """Let the next message leave for the neighbour, or end because it is over."""
+        """Let the next message leave for the neighbor, or end because it has expired."""
         entries, over = self.take_run(1)
         return entries[0] if entries else over[0]
 
     def take_run(self, count: int) -> tuple[list[InFlight], list[Ending]]:
-        """Let the next messages leave, `count` at most, or end because they are over."""
+        """Let up to `count` of the next messages leave, or end because they have expired."""
         assert self.sequence.has_next
         taken = self.sequence.take(count, 10**6, self.now, self.writes)
         self.commit()
@@ -396,7 +396,7 @@ class Sender(Alone):
         return taken
 
     def take(self, count: int = 1) -> list[InFlight]:
-        """Let messages leave for the neighbour, none of which is over."""
+        """Let messages leave for the neighbor; none of them may have expired."""
         entries = []
         for _ in range(count):
             taken = self.take_next()
@@ -414,7 +414,7 @@ class Sender(Alone):
         return numbers
 
     def order_ack(self, number: int) -> bool:
-        """Let an OrderAck come; return whether it says anything new."""
+        """Let an OrderAck arrive; return whether it says anything new."""
         news = self.sequence.order_ack(number, self.now, self.writes)
         self.commit()
         return news
@@ -430,7 +430,9 @@ class Sender(Alone):
         self.commit()
 
     def expire(self) -> list[tuple[TxSequenceId, int]]:
-        """Let messages that are over leave, as the expiration timer does; return their identifiers and numbers."""
+        """Let expired messages leave, as the expiration timer does; return their sequences' identifiers and their
+        numbers.
+        """
         endings = self.sequence.expired(self.now, self.writes)
         self.writes.force()
         super().commit()  # The store answers before pages bring anything new into memory.

@@ -1,4 +1,4 @@
-"""Shows captures: each packet in words, as a row or in a diagram; whole messages; and faults.
+"""Shows captures: each packet in words, as a row or in a diagram, as well as whole messages and faults.
 
 `Analyst` turns packets into sights, in order and in bounded memory; everything else here shows sights.
 """

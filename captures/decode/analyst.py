@@ -1,4 +1,6 @@
-"""Reads the packets of a capture in order, and reports for each its kind, what it acknowledges, and its faults."""
+"""Reads the packets of a capture in order, and reports the kind of each packet, what it acknowledges, and its
+faults.
+"""
 
 from __future__ import annotations
 
@@ -92,10 +94,10 @@ class Analyst:
         return sight
 
     def _believed(self, found: Finding, packet: int) -> Finding:
-        """Return a finding; a fault becomes a lesser finding if one of its frames is damaged.
+        """Return a finding as it is, or a lesser one in its place if it is a fault and one of its frames is damaged.
 
         Args:
-            packet: the number of the packet that the finding is about; bytes before the first packet have the number 0.
+            packet: the number of the packet that the finding is about; 0 for bytes before the first packet.
         """
         if found.severity is not Severity.FAULT or self._reader is None:
             return found
@@ -113,9 +115,9 @@ class Analyst:
         """Return the findings that are certain only at the end of the capture.
 
         Args:
-            lossless: whether the capture has no gap at all. If it has one, the gap may explain these findings, so they
-                are notes.
-            ends: how much each side of a connection sent in all, from PacketReader.ends.
+            lossless: whether the capture has no gaps. If it has any, they may explain these findings, which are then
+                only notes.
+            ends: how much each side of a connection sent in total, from PacketReader.ends.
             translations: the connections whose addresses were translated, from PacketReader.translations.
             conflicts: the frames that contradict one another, from PacketReader.totals.
         """
@@ -134,7 +136,7 @@ class Analyst:
         return self._connections.label(key)
 
     def _identify(self, sight: Sight, *, tells: bool) -> None:
-        """Identify the queue managers at the ends of a packet's hop if no handshake did.
+        """Identify the queue managers at the ends of a packet's hop if no handshake has identified them.
 
         Args:
             tells: whether the packet itself identifies them.
@@ -206,7 +208,10 @@ def session_facts(sight: Sight) -> SessionFacts:
 
 
 def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
-    """Return the fields of a UserMessage that the rules between hops need; the capture has at least its UserHeader."""
+    """Return the fields of a UserMessage that the rules between hops need.
+
+    The capture must have at least the UserHeader of the message.
+    """
     seen = sight.seen
     transaction = None if sight.message is None else sight.message.transaction
     security = None if sight.message is None else sight.message.security
@@ -300,7 +305,7 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 
 
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
-    """Return the findings about a packet on its own, faults and oddities."""
+    """Return the findings about a single packet, both faults and oddities, judged on its own."""
     if seen.packet is None:
         record = tls_record(seen)
         if seen.cut_bytes:

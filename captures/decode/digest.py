@@ -1,7 +1,7 @@
 """A digest of everything in a message that an intermediate queue manager may not change.
 
-An intermediate increments the hop count and replaces the SessionHeader with its own; SH in
-BaseHeader.Flags says whether there is one.  [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-MQQB] 3.1.1.6.2
+An intermediate increments the hop count and replaces the SessionHeader with its own. The SH bit of BaseHeader.Flags
+says whether a message has a SessionHeader. [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-MQQB] 3.1.1.6.2
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ def _kept() -> bytes:
 
 
 HEAD_MASK: Final = _kept()
-"""A mask for the first bytes of a UserMessage: the bits that the digest covers. The digest covers all later bits, too.
+"""A mask for the first bytes of a UserMessage, which keeps only the bits that the digest covers.
+
+The digest also covers all bits of the later bytes.
 """
 _HEAD: Final = len(HEAD_MASK)
 _KEPT: Final = int.from_bytes(HEAD_MASK, "little")
 
 
 def digest_of(data: bytes) -> int:
-    """Return a digest that is the same, in every process, for UserMessages that differ only in hop count and
-    SessionHeader.
+    """Return a digest that ignores the hop count and the SessionHeader of a UserMessage.
+
+    It is the same in every process.
 
     Args:
-        data: a valid packet, its SessionHeader included.
+        data: a valid packet, including its SessionHeader.
 
     Returns:
-        64 bits as a signed number.
+        The digest, 64 bits as a signed number.
     """
     head = int.from_bytes(data[:_HEAD], "little") & _KEPT
     end = len(data) - session_header.sizeof() if data[_FLAGS] & _SESSION else len(data)
@@ -57,7 +60,8 @@ def digests(messages: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
     """Return the digests of many messages, eight bytes each, little-endian.
 
     Args:
-        messages: for each, the first bytes masked with HEAD_MASK, and the rest without the SessionHeader.
+        messages: for each message, its first bytes masked with HEAD_MASK, and its other bytes without the
+            SessionHeader.
     """
     found = []
     begun = blake2b(digest_size=DIGEST_BYTES)  # a copy of it is made sooner than another one

@@ -1,7 +1,7 @@
-"""The fields of a packet that the rules need, from a decoded packet or from a row of a table.
+"""The fields of a packet that the rules need, taken from a decoded packet or from a row of a table.
 
-Each stage has a separate record: a caller that has packets as columns builds only the fields that a stage needs.
-`captures/decode/analyst.py` makes them from sights, `captures/pipeline` from rows; the rules are the same.
+Each stage has its own record, so that a caller that has packets as columns builds only the fields that a stage needs.
+`captures/decode/analyst.py` makes these records from sights, `captures/pipeline` from rows; the rules are the same.
 """
 
 from __future__ import annotations
@@ -22,25 +22,30 @@ MessageKey: TypeAlias = tuple[Guid, int]
 NOT_KNOWN: Final = -1
 """Stands for a number that the capture lacks."""
 NOT_SAID: Final = -2
-"""Like NOT_KNOWN, for a message that may have no such number: it is cut before it shows whether it is transactional."""
+"""Stands for a number that the capture lacks and that the message may not have at all.
+
+The message is cut before the bytes that show whether it is transactional.
+"""
 
 
 class SessionFacts(NamedTuple):
-    """The fields of any packet except a Ping that the rules of a session need.
+    """The fields of a packet that the rules of a session need, for any packet except a Ping.
 
-    number: its number, counted from 1 over the capture.
-    time_ns: since 1970, UTC.
+    number: the packet's number in the capture, counted from 1.
+    time_ns: the time of the packet, in nanoseconds since 1970, UTC.
     recoverable: whether a UserMessage is recoverable; None for other packets.
-    header: its SessionHeader, if it has one.
+    header: the packet's SessionHeader, if it has one.
     client, server: the GUIDs in an EstablishConnection.
-    refused: CS of an EstablishConnection or a ConnectionParameters.
+    refused: the CS flag of an EstablishConnection or a ConnectionParameters.
     timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
     window: WindowSize of a ConnectionParameters.
-    position, size_bytes: its offset in its sender's stream, missing bytes included; its length.
-    ahead: whether its sender may have received bytes from the other end that the capture shows only later, if at all.
-    opened: whether its sender opened the connection; None if the capture lacks the SYN.
+    position: the offset of the packet in its sender's stream, counting missing bytes.
+    size_bytes: the length of the packet.
+    ahead: whether the packet's sender may have received bytes from the other end that the capture shows only later, if
+        at all.
+    opened: whether the packet's sender opened the connection; None if the capture lacks the SYN.
     cut_bytes, snapped_bytes: as in mqproto.captures.packets.SeenPacket. If a packet is cut, nothing after its body is
-        known, including any SessionHeader; a missing GUID of an EstablishConnection is None.
+        known, including any SessionHeader. A GUID that is missing from an EstablishConnection is None.
     """
 
     number: int
@@ -68,12 +73,12 @@ class SessionFacts(NamedTuple):
 
 
 class Fate(Protocol):
-    """What happened to a message on its connection; later packets may be known already.
+    """What happened to a message on its connection, perhaps according to later packets.
 
-    acknowledged_by, saved_by: the packets in which the other end reported the message received, and saved; None
-        until it did.
-    numbered: whether its number on the connection was known when it crossed; otherwise an acknowledgment of it may
-        have gone unrecognized.
+    acknowledged_by: the packet with which the other end reported that it had received the message; None until then.
+    saved_by: the packet with which the other end reported that it had saved the message; None until then.
+    numbered: whether the message's number on the connection was known when the message crossed. If not, an
+        acknowledgment of it may have gone unrecognized.
     """
 
     @property
@@ -87,20 +92,22 @@ class Fate(Protocol):
 class Crossing(NamedTuple):
     """One message on one hop.
 
-    number: its packet's number.
-    interface: the interface that saw it; a packet that two interfaces captured is not a resend.
-    recoverable: whether its receiver saves it, as it also saves transactional messages.
-    previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages; or
-        NOT_SAID. A resending sender changes it if the previous message has expired.  [MS-MQQB] 3.1.7.1.3
+    number: the number of the message's packet.
+    interface: the interface that saw the packet; a packet that two interfaces captured is not a resend.
+    recoverable: whether the receiver saves the message, as it does with recoverable and transactional ones.
+    previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages;
+        NOT_SAID if the capture does not show whether the message is transactional. A sender that resends changes it if
+        the previous message has expired.  [MS-MQQB] 3.1.7.1.3
     digest: covers all bytes that an intermediate may not change; None if the capture lacks some of them.
-    encrypted: whether its body is encrypted. A sender that resends may encrypt it again, with another key.
-    sent_s: its SentTime.
-    expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it never
-        expires, as is the case for a transactional message once it has been sent.
-    towards: QueueManagerAddress. size_bytes: the size of the packet, its SessionHeader included.
-    frame: the number of the frame that ended the packet, in the order of the file. file: that frame's file, if each
-        file has its own numbers.
-    from_client: whether the end that called has sent it.
+    encrypted: whether the body is encrypted. A sender that resends may encrypt it again, with another key.
+    sent_s: the message's SentTime.
+    expires_s: SentTime + TimeToReachQueue, in seconds since 1970, after which the message must not be sent. None if it
+        never expires; a transactional message never does once it has been sent.
+    towards: QueueManagerAddress.
+    size_bytes: the size of the packet, including its SessionHeader.
+    frame: the number of the frame that ended the packet, in the order of the file.
+    file: the file of that frame, if each file numbers its frames separately.
+    from_client: whether the end that opened the connection sent the message.
     """
 
     key: MessageKey
@@ -127,10 +134,11 @@ class Crossing(NamedTuple):
 class NumberedMessage(NamedTuple):
     """A transactional message on one hop.
 
-    towards: QueueManagerAddress and the queue there: always its bytes in the packet, or always its format name.
-    lost: the last packet of its sender on that connection, up to this one, that follows missing bytes which may have
+    towards: QueueManagerAddress and the queue there. The queue is either always given as its bytes in the packet, or
+        always as its format name.
+    lost: the last packet, up to this one, that the sender sent on this connection after missing bytes that may have
         been messages; None if there is none.
-    sent_s: its SentTime.
+    sent_s: the message's SentTime.
     """
 
     key: MessageKey
@@ -148,18 +156,21 @@ class NumberedMessage(NamedTuple):
 
 
 class InOrder(NamedTuple):
-    """Transactional messages of one sequence that followed one another, on each hop that they crossed.
+    """Consecutive transactional messages of one sequence, on each hop that they crossed.
 
     No other message of the sequence came between them. On each hop, each number is one more than the number before it,
     and PreviousTxSequenceNumber agrees.
 
-    source, identifier: which sequence it is. towards: as in a NumberedMessage.
-    hops: each hop with the first and the last number that crossed it. interfaces: where they were seen on it.
-    last: for each hop, the packet and the connection of its last message.
-    first_ns: when the first message was seen. sent_s: its SentTime.
-    is_ahead: whether a message's SentTime is later than the time at which it was seen.
-    numbers, packets, message_ids: for each message, in the order of the capture: its number, its packet's number, and
-        its MessageID.
+    source, identifier: identify the sequence.
+    towards: as in a NumberedMessage.
+    hops: each hop with the first and the last number that crossed it.
+    interfaces: for each hop, the interface that saw the messages on it.
+    last: for each hop, the packet and the connection of the last message.
+    first_ns: when the first message was seen.
+    sent_s: the SentTime of the first message.
+    is_ahead: whether the SentTime of any message is later than the time at which it was seen.
+    numbers, packets, message_ids: for each message, in the order of the capture: its number in the sequence, the number
+        of its packet, and its MessageID.
     """
 
     source: Guid
@@ -179,10 +190,10 @@ class InOrder(NamedTuple):
 class Acknowledgment(NamedTuple):
     """An OrderAck or a FinalAck on one hop.  [MS-MQQB] 2.2.4.1, 2.2.5.1
 
-    key: identifies the message that carries it.
-    towards: that message's QueueManagerAddress.
-    positive: whether its class is MQMSG_CLASS_ACK_RECEIVE.
-    ahead: as in SessionFacts: messages that its sender had received by then may come later in the capture.
+    key: identifies the message that carries the acknowledgment.
+    towards: the QueueManagerAddress of that message.
+    positive: whether the class of that message is MQMSG_CLASS_ACK_RECEIVE.
+    ahead: as in SessionFacts: the sender may already have received messages that come later in the capture.
     """
 
     key: MessageKey

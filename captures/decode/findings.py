@@ -16,13 +16,14 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One breach or oddity.
+    """One breach of the protocol, or one oddity.
 
     code: one of CODES, for filters and counts.
-    packet: the number of the packet that it is about, perhaps earlier than the packet that revealed it; 0 for none.
+    packet: the number of the packet that the finding is about, which may be earlier than the packet that revealed it; 0
+        if it is not about a packet.
     text: the finding in words, without the packet's number.
-    section: the section of the specification with the rule; empty if there is none.
-    others: the numbers of other packets that it rests on.
+    section: the section of the specification that states the rule; empty if there is none.
+    others: the numbers of the other packets that the finding rests on.
     """
 
     severity: Severity
@@ -39,7 +40,7 @@ class Finding(NamedTuple):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding for programs; `packet` is null if it is not about a packet."""
+        """Return the finding as JSON for programs; `packet` is null if it is not about a packet."""
         return {
             "severity": str(self.severity),
             "code": self.code,

@@ -1,10 +1,10 @@
-"""Follows each message from hop to hop, and finds out whether it crossed a hop twice and why, and whether it changed.
+"""Follows each message from hop to hop to find out whether it was changed, or crossed a hop twice and why.
 
-A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
+A message is identified by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3). [MS-MQQB] 3.1.1.6.2
 
-A capture may show events on two connections in the wrong order. So when a message leaves a queue manager, it is
-compared with all copies that reached the queue manager, before or after it in the capture. The copy that is most
-favourable to the queue manager counts.
+A capture may show events on two connections in the wrong order. So a message that leaves a queue manager is compared
+with all copies that reached the queue manager, whether the capture shows them earlier or later. The copy that is most
+favorable to the queue manager counts.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""The most crossings that are remembered, which take about 50 MB.
+"""The largest number of crossings that are remembered; they take about 50 MB.
 
-Beyond it, the messages that were first seen longest ago are forgotten.
+Beyond this limit, the messages that were first seen longest ago are forgotten.
 """
 CROSSING_LIMIT: Final = 16
-"""The most forms of one message that are remembered, each with its first and last crossing. A message with as many is
-not judged."""
+"""The largest number of forms of one message that are remembered, each with its first and last crossing.
+
+A message with this many forms is not judged.
+"""
 WAITING_LIMIT: Final = 1_000
-"""The most crossings of one message that may wait until the queue managers at the ends of their hops are known."""
+"""The largest number of crossings of one message that may wait until the queue managers at the ends of their hops are
+known.
+"""
 SUSPECT_LIMIT: Final = 16_000
-"""The most crossings that are remembered to the end, for messages that an intermediate seems to have changed."""
+"""The largest number of crossings that are remembered to the end of the capture, for messages that an intermediate
+seems to have changed.
+"""
 NO_REASON: Final = "the capture does not show why"
 UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"
@@ -61,7 +67,7 @@ class Journey:
 
     forms: the copies that are judged.
     waiting: the first copy whose hop has an unknown end, and all copies after it. They are judged when a later copy
-        comes and the ends of all their hops are known, or at the end of the capture.
+        arrives and the ends of all their hops are known, or at the end of the capture.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -77,7 +83,7 @@ class JourneyChecker:
     """Remembers where messages crossed, at most `limit` crossings in all.
 
     Args:
-        resolve: returns a hop with the queue managers at its ends, as far as they are known by now.
+        resolve: a function that returns a hop with the queue managers at its ends, as far as they are known by then.
     """
 
     def __init__(self, limit: int = REMEMBERED_LIMIT, resolve: Callable[[Hop], Hop] | None = None) -> None:
@@ -120,7 +126,7 @@ class JourneyChecker:
         """Return the faults of intermediates that nothing has explained; then forget everything.
 
         Args:
-            ways: what the capture lacks.
+            ways: knows what the capture lacks.
         """
         for journey in (*self._suspects, *self._journeys.values()):
             forms = journey.forms
@@ -140,7 +146,10 @@ class JourneyChecker:
         return crossing if hop == crossing.hop else crossing._replace(hop=hop)
 
     def _make_room(self, count: int) -> None:
-        """Count more remembered crossings; beyond the limit, forget the messages that were first seen longest ago."""
+        """Add to the number of remembered crossings.
+
+        Beyond the limit, forget the messages that were first seen longest ago.
+        """
         self._count += count
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
@@ -182,10 +191,10 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
 
 
 def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
-    """Yield each crossing that differs from every copy that reached its sender, with those copies.
+    """Yield each crossing that differs from every copy that reached its sender, together with those copies.
 
-    The sender must be a known queue manager other than the message's source. Copies that the capture has only in part
-    are not compared.
+    The sender must be a known queue manager other than the message's source. Copies of which the capture has only a
+    part are not compared.
     """
     if len(forms) < 2 or len(forms) >= CROSSING_LIMIT:
         return
@@ -201,18 +210,22 @@ def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
 
 
 def _may_become(came: Crossing, left: Crossing) -> bool:
-    """Whether an intermediate only added one to the hop count, as it must.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
+    """Whether an intermediate changed nothing but the hop count, to which it must add one. [MS-MQMQ] 2.2.19.2,
+    [MS-MQQB] 3.1.1.6.2
+    """
     return came.digest == left.digest and came.hop_count + 1 == left.hop_count
 
 
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
-    """Judge a message that left changed. A copy that came unseen by the capture may explain the change.
+    """Judge a message that left a queue manager and differs from all copies seen to arrive there.
 
-    Its source may have sent it again with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted again,
-    or it may have come by another way, with another hop count. There was no such copy if the capture shows everything
-    that reached the queue manager since the message was written. Otherwise the queue manager is at fault only if no
-    copy could explain the change: an unseen copy may differ in PreviousTxSequenceNumber or encryption, and no hop
-    count is below 0.
+    A copy that arrived unseen may explain the difference. The source may have sent the message again with another
+    PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), or encrypted it again. Or the message may have come by another path,
+    with another hop count.
+
+    There was no such copy if the capture shows everything that reached the queue manager since the message was written.
+    Otherwise the queue manager is at fault only if no copy could explain the difference. An unseen copy may differ in
+    PreviousTxSequenceNumber or encryption, but no hop count is below 0.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
@@ -239,10 +252,10 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
 
 
 def _may_send(sender: NodeKey, left: Crossing) -> bool:
-    """Whether `sender` may have sent a copy with one hop less than the copy that left.  [MS-MQMQ] 2.2.19.2
+    """Whether `sender` may have sent a copy whose hop count is one below that of the copy that left. [MS-MQMQ] 2.2.19.2
 
     Only the source of a message sends it with a hop count of 0. A message that returns to its source and leaves again
-    has a count of at least 2. Its destination does not pass it on.
+    has a count of at least 2. The destination of a message does not pass it on.
     """
     is_source = sender == left.key[0]
     if left.hop_count <= 1:
@@ -251,7 +264,10 @@ def _may_send(sender: NodeKey, left: Crossing) -> bool:
 
 
 def _late(crossing: Crossing, expires_s: int) -> Finding:
-    """Report a message sent after its expiry. It is only a note: the sender's clock may differ from the capture's."""
+    """Report a message that was sent after it had expired.
+
+    This is only a note, because the sender's clock may differ from that of the capture.
+    """
     text = (
         "by the clock of the capture its time to reach its queue was over "
         f"{ago(crossing.time_ns - expires_s * SECOND_NS)} before"
@@ -260,7 +276,10 @@ def _late(crossing: Crossing, expires_s: int) -> Finding:
 
 
 def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
-    """Return an earlier message with the same source and identifier that cannot be this one, even if it was resent."""
+    """Return an earlier message with the same source and identifier that is certainly another message.
+
+    It cannot be a copy of this message, even if this one was resent. Return None if there is none.
+    """
     known = {each.last.digest for each in here}
     if crossing.digest is None or not known.isdisjoint((None, crossing.digest)):
         return None
@@ -275,17 +294,20 @@ def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
 
 
 def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
-    """Report two messages with one identifier: a queue manager gives each message a unique one.  [MS-MQMQ] 2.2.19.2"""
+    """Report two messages with the same identifier: a queue manager must give each message a unique one. [MS-MQMQ]
+    2.2.19.2
+    """
     text = f"#{earlier.number} is another message with the same identifier"
     others = (earlier.number,)
     return Finding(FAULT, "duplicate-identity", crossing.number, text, "[MS-MQMQ] 2.2.19.2", others)
 
 
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
-    """Report that a message crossed a hop again, which is needless if it was acknowledged and is not transactional.
+    """Report that a message crossed a hop again.
 
-    An acknowledgment may never have reached the sender if the connection was gone. If the reader delayed a packet
-    because of a gap in the capture, packets that crossed later are read before it; then those are the resent copies.
+    That is needless if the message was acknowledged and is not transactional. However, an acknowledgment may never have
+    reached the sender if the connection was gone. If the reader delayed a packet because of a gap in the capture, it
+    reads later packets first; those are then the resent copies.
     """
     overtaken = is_overtaken(earlier, again)
     first, later = (again, earlier) if overtaken else (earlier, again)
@@ -324,12 +346,12 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
 
 
 def _is_own(crossing: Crossing) -> bool:
-    """Whether this is a transactional message that leaves its source, as far as the capture shows."""
+    """Whether this is a transactional message that is just leaving its source, as far as the capture shows."""
     return crossing.key[0] == crossing.hop[0] and crossing.previous_number not in (None, NOT_SAID)
 
 
 def _is_known(crossing: Crossing) -> bool:
-    """Whether the queue managers at both ends of its hop are known."""
+    """Whether the queue managers at both ends of a crossing's hop are known."""
     return not any(isinstance(end, str) for end in crossing.hop)
 
 
@@ -342,7 +364,7 @@ def _by_number(crossing: Crossing) -> int:
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether a packet came before a crossing. A caller that has rows also knows about packets that came later."""
+    """Whether a packet came before a crossing; a caller that works with rows also knows about later packets."""
     return packet is not None and packet <= crossing.number
 
 

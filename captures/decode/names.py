@@ -1,4 +1,4 @@
-"""Names of queue managers and queues for people: from a topology, or short forms of the values in packets."""
+"""Readable names of queue managers and queues, from a topology or shortened from the values in packets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ REMEMBERED_LIMIT: Final = 4_096
 SHORT_GUID: Final = 8  # digits; enough to tell the queue managers of one network apart
 
 QueueKey: TypeAlias = tuple[Guid, int] | Guid
-"""A private queue by its queue manager and number, or a public one by its GUID."""
+"""Identifies a private queue by its queue manager and number, or a public queue by its GUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
     """Names for queue managers and queues, which packets identify by numbers; each mapping may be empty.
 
-    managers: by the queue manager's GUID.
-    addresses: by the endpoint at which a queue manager listens.
-    hosts: by an address alone, if only one queue manager has that address.
+    managers: queue managers' names, keyed by GUID.
+    addresses: queue managers' names, keyed by the endpoint at which the queue manager listens.
+    hosts: queue managers' names, keyed by address alone, for addresses that only one queue manager has.
     queues: names of queues, without the queue manager.
     """
 
@@ -46,13 +46,14 @@ class Names:
         )
 
     def manager(self, guid: Guid) -> str:
-        """A queue manager's name, or the beginning of its GUID."""
+        """Return a queue manager's name, or the beginning of its GUID."""
         return self.managers.get(guid) or guid_text(guid)[:SHORT_GUID]
 
     def private_queue(self, owner: str, number: int) -> str | None:
-        """Return a private queue's name.
+        """Return a private queue's name; None if it has none.
 
-        It is found by its queue manager's name: captures and topologies have different GUIDs.
+        The queue is looked up by the name of its queue manager, because the GUIDs in captures differ from those in
+        topologies.
         """
         named = (guid for guid, name in self.managers.items() if name == owner)
         return next((self.queues[guid, number] for guid in named if (guid, number) in self.queues), None)
@@ -62,7 +63,7 @@ class Names:
         return self.queue(user.destination_queue, user.queue_manager_address)
 
     def queue(self, queue: QueueName, manager: Guid) -> str:
-        """Return the shortest name of a queue, from DestinationQueue and QueueManagerAddress."""
+        """Return the shortest name of a queue, given its DestinationQueue and QueueManagerAddress."""
         key = (queue, manager)
         name = self._destinations.get(key)
         if name is None:
@@ -88,14 +89,17 @@ def destination_format_name(user: UserHeader) -> str | None:
 
 
 def admin_format_name(user: UserHeader) -> str | None:
-    """The format name of the administration queue, or None."""
+    """Return the format name of the administration queue; None if there is none."""
     if user.admin_queue is None:
         return None
     return _admin(user.admin_type, user.admin_queue, user.source_queue_manager, user.queue_manager_address)
 
 
 def response_format_name(user: UserHeader) -> str | None:
-    """The response queue's format name; None without one, or if it is the admin queue of an unknown host."""
+    """Return the response queue's format name.
+
+    Return None if the message has no response queue, or if that is the admin queue of an unknown host.
+    """
     if not user.response_type:
         return None
     source, destination = user.source_queue_manager, user.queue_manager_address
@@ -108,7 +112,7 @@ def response_format_name(user: UserHeader) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Return text from a packet for a screen, with harmful characters replaced."""
+    """Return text from a packet in a form that is safe to show, with harmful characters escaped."""
     return text if text.isprintable() else text.encode("unicode_escape", "replace").decode("ascii")
 
 

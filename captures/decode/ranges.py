@@ -1,4 +1,7 @@
-"""The numbers of a sequence that crossed a hop, or never will, in limited memory: anybody may have made the capture."""
+"""The numbers of a sequence that have crossed a hop, or never will.
+
+The memory for them is limited, because anybody may have made the capture.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from mqproto.base.ranges import Ranges
 
 
 class BoundedRanges(Ranges):
-    """At most `limit` ranges. One more range closes the lowest gap, as if the numbers in the gap had been added."""
+    """A set of at most `limit` ranges.
+
+    One range too many closes the lowest gap, as if the numbers in that gap had been added.
+    """
 
     def __init__(self, limit: int = 1_000) -> None:
         super().__init__()
@@ -23,7 +29,9 @@ class BoundedRanges(Ranges):
 
 
 def first_missing(sets: Iterable[Ranges], above: int, through: int) -> int | None:
-    """The lowest number from `above` + 1 to `through` that none of the sets has; None if there is none."""
+    """Return the lowest number from `above` + 1 to `through` that none of the sets contains; None if they contain
+    all.
+    """
     every = list(sets)
     due = above + 1
     while due <= through:

@@ -1,6 +1,7 @@
-"""A packet as a row of named values: `mqproto decode --json` prints them, and a table of packets has them as columns.
+"""A packet as a row of named values.
 
-Each row has every key, whatever the packet is; a value that the packet lacks is null. Names and meanings stay.
+`mqproto decode --json` prints these values, and a table of packets has them as columns. Each row has every key,
+whatever the packet is; a value that the packet lacks is null. Names and meanings never change.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BODY_TEXT_LIMIT: Final = 16_384
 """A row has at most this many characters of a body's text."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
-"""The delivery of a message that is cut before the bytes that tell which it is."""
+"""The delivery of a message that is cut before the bytes that tell which of the two applies."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -50,61 +51,85 @@ CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 @dataclass(slots=True, kw_only=True)
 class PacketRow:
-    """One packet. Times are UTC, sizes are in bytes, GUIDs are text in capitals; packets are named by their `number`.
+    """One packet. Times are in UTC, sizes in bytes, and GUIDs are text in capitals.
+
+    Other packets are identified by their `number`.
 
     Where it is in the capture:
-        number: counted from 1; null for bytes that begin no packet.
-        frame, first_frame, file_offset: the frame that ended it, the frame that began it, and the offset of that
-            frame's record in the unpacked file.
-        time, time_ns: when its last byte could be read, as text with microseconds and as nanoseconds since 1970.
-        connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
+        number: the packet's number, counted from 1; null for bytes that begin no packet.
+        frame, first_frame: the frame that ended it, and the frame that began it.
+        file_offset: the offset of the record of `frame` in the unpacked file.
+        time, time_ns: when its last byte could be read, as text with microseconds, and as nanoseconds since 1970.
+        connection: the connection's number, counted from 0 as in Wireshark's tcp.stream; null for a Ping.
         position: the offset of its first byte in its sender's stream on the connection.
-        missing_bytes, skipped_bytes: how many bytes right before it are not in the capture, and how many belong to no
-            packet.
-        cut_bytes: how much of it the capture lacks, or has after a hole; 0 if it is whole. Only the beginning of a
-            cut packet is read; the rest is null: a label, a body's text, a SessionHeader.
-        snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture cut from frames.
-        ahead: whether its sender may have received bytes of the other side that the capture does not show before it.
+        missing_bytes: how many bytes right before it are not in the capture.
+        skipped_bytes: how many bytes right before it belong to no packet.
+        cut_bytes: how many of its bytes the capture lacks, or has only after a hole; 0 if it is whole. Only the
+            beginning of a cut packet is read; the rest is null, such as a label, a body's text or a SessionHeader.
+        snapped_bytes: how many of the bytes missing before it, or in its own hole, were lost because the capture cut
+            frames short.
+        ahead: whether its sender may have received bytes from the other side that the capture does not show before it.
+
     Between whom it crossed:
-        source, destination: names by the topology, else address:port.
-        source_address, source_port, destination_address, destination_port.
+        source, destination: names from the topology, otherwise address:port.
+        source_address, source_port: where it came from.
+        destination_address, destination_port: where it went.
+
     What it is:
-        kind: one of Kind. size_bytes: its size with its SessionHeader. valid: whether a queue manager accepts its
-            bytes, as far as the capture has them.
+        kind: one of Kind.
+        size_bytes: its size, including its SessionHeader.
+        valid: whether a queue manager accepts its bytes, as far as the capture has them.
         fault: what is wrong with its bytes.
         priority, trace, time_to_reach_queue_s: fields of the BaseHeader.  [MS-MQMQ] 2.2.19.1
-    A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
-        client, server: the GUIDs of an EstablishConnection. refused: also for a Ping. cookie: a Ping's.
-        recoverable_ack_timeout_ms, ack_timeout_ms, and window_size below: from ConnectionParameters.
+
+    Handshakes and Pings:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
+        client, server: the GUIDs of an EstablishConnection.
+        refused: whether the connection, or a Ping, is refused.
+        cookie: the cookie of a Ping.
+        recoverable_ack_timeout_ms, ack_timeout_ms: from ConnectionParameters, as is window_size below.
+
     A SessionHeader, alone or with a message:  [MS-MQMQ] 2.2.20.4
-        ack_number, saved_first, saved_flags, sent_count, recoverable_sent_count, window_size: its fields in order.
-        received_packets, received_count: first and last number and count of the packets that it newly acknowledges
-            as received; saved_packets, saved_count: as saved.
+        ack_number, saved_first, saved_flags: its first three fields.
+        sent_count, recoverable_sent_count, window_size: its other fields, in order.
+        received_packets, received_count: the first and last of the packets that it newly acknowledges as received, and
+            how many they are.
+        saved_packets, saved_count: the same for the packets that it newly acknowledges as saved.
+
     A UserMessage:  [MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5
         session_number, session_recoverable_number: its numbers on its session, if the capture shows them.
         message: SourceQueueManager and MessageID, as in 557358D1-5055-9591-9549-97B6E611EA26\\5.
-        source_manager, message_id: the same two, separately. destination_manager: QueueManagerAddress.
-        queue: the destination's format name. queue_name: its name in the topology, otherwise a short form.
+        source_manager, message_id: the same two, separately.
+        destination_manager: QueueManagerAddress.
+        queue: the destination's format name.
+        queue_name: the destination's name in the topology, otherwise a short form.
         admin_queue, response_queue: format names.
-        sent_time_s, time_to_be_received_s, hop_count.
-        delivery: express, recoverable or transactional; `recoverable or transactional` if it is cut before the bytes
-            that tell which.
-        journal_negative, journal_positive: JN and JP. message_class: the class's number; class_name: its name, if any.
-        correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
-        body_text: the result of `body_text`; null if the body is encrypted, and no key at hand decrypts it.
+        sent_time_s, time_to_be_received_s, hop_count: fields of the UserHeader.
+        delivery: express, recoverable or transactional; `recoverable or transactional` if the message is cut before the
+            bytes that tell which.
+        journal_negative, journal_positive: JN and JP.
+        message_class, class_name: the number of its class, and the name of that class, if any.
+        correlation: CorrelationID in hex.
+        label, body_type, application_tag: fields of the MessagePropertiesHeader.
+        body_bytes, extension_bytes: the sizes of its body and of its extension.
+        acknowledgments: the flags.
+        body_text: the result of `body_text`; null if the body is encrypted and no key at hand decrypts it.
         security_header: whether it has a SecurityHeader, which alone proves nothing.  [MS-MQMQ] 2.2.20.6
         sender_kind: the kind of sender that it claims, `SID` or `queue manager`, whether or not it is signed.
-        sender_id: that SID, or the GUID of that queue manager.
+        sender_id: the SID, or the queue manager's GUID, that it claims.
         signed: the hash of its signature, if it has one: MD5, SHA-1, SHA-256, SHA-512; any other hash as its number.
         encrypted: the cipher of its body, if it is encrypted: AES-256, RC2-40; any other cipher as its number.
         verified, signer, signature, decryption: what keys prove about it, as in
             `mqproto.captures.decode.security.keyring.Evidence`; null if no keys were given.
         plain_bytes: the size of its decrypted body, if it was encrypted and a key at hand decrypts it.
-        sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
-            last_in_transaction, asks_final_ack.
+        sequence: the time stamp and the ordinal of TxSequenceID.
+        sequence_number, previous_number: the other numbers of the TransactionHeader.
+        first_in_transaction, last_in_transaction, asks_final_ack: the flags of that header.
+
     An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
-        ack_sequence, ack_sequence_number, ack_previous_number; ack_message: for a FinalAck, as `message`.
+        ack_sequence, ack_sequence_number, ack_previous_number: fields of its body.
+        ack_message: the message that a FinalAck is about, in the form of `message`.
         ended_packets, ended_count: the packets of the messages that it, or an administration acknowledgment, covers.
+
     findings: the findings that this packet revealed, each with severity, code, packet, text and section.
     """
 
@@ -212,8 +237,8 @@ def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | Non
     """Return the row of a packet.
 
     Args:
-        queue_name: for a UserMessage, its queue's name from `Names.destination`.
-        evidence: what keys prove about it, if keys were given.
+        queue_name: for a UserMessage, the name of its queue, from `Names.destination`.
+        evidence: what keys prove about the message, if keys were given.
     """
     seen = sight.seen
     packet = seen.packet
@@ -294,7 +319,7 @@ def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
 
 
 def message_columns(message: UserMessage) -> dict[str, Any]:
-    """Return the columns that depend on a message alone, with the same keys wherever it was found."""
+    """Return the columns that depend on a message alone; the keys are the same wherever it was found."""
     base = message.base
     row = SimpleNamespace(
         priority=base.priority, trace=base.trace, time_to_reach_queue_s=base.time_to_reach_queue_s
@@ -361,15 +386,16 @@ def _tell_user(row: PacketRow | SimpleNamespace, user: UserHeader) -> None:
 
 
 def identifier_text(manager: Guid, ordinal: int) -> str:
-    """A message identifier as MSMQ's interfaces write it: GUID, backslash, ordinal.  [MS-MQMQ] 2.2.18.1.3"""
+    """Return a message identifier as MSMQ's interfaces write it: GUID, backslash, ordinal. [MS-MQMQ] 2.2.18.1.3"""
     return f"{guid_text(manager)}\\{ordinal}"
 
 
 def body_text(body: bytes, body_type: int) -> str | None:
     """Return the first BODY_TEXT_LIMIT characters of a body's text; None if it has none.
 
-    That is the text of COM's string types, of BinaryFormatter or of a string in XML; for other XML the document. A body
-    of no type is text if it is UTF-8 without control characters. Any other body has no text.
+    The text is that of a COM string, of a string in BinaryFormatter's format, or of a string in XML; for other XML, it
+    is the whole document. A body without a type is text if it is UTF-8 without control characters. Any other body has
+    no text.
     """
     found = read_body(body, body_type)
     if found.reason or (not body and found.kind == BYTES):
@@ -402,7 +428,10 @@ def _document(body: bytes) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return text that UTF-8 can hold: halves of surrogate pairs, possible in 16-bit labels, become question marks."""
+    """Return text that UTF-8 can hold.
+
+    Halves of surrogate pairs, which 16-bit labels may contain, become question marks.
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

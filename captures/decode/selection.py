@@ -31,12 +31,13 @@ GROUPS: Final = {
 class Selection:
     """The properties of the wanted packets; None or an empty value accepts any.
 
-    kinds: a packet has one of these kinds.
+    kinds: the kinds that are accepted.
     node: part of the name or address of one of the two ends, ignoring case.
     queue: part of the destination's name or format name, ignoring case.
-    sequence: the message's, OrderAck's or FinalAck's TxSequenceID: its ordinal, or time stamp and ordinal.
-    connection: the number of its connection.
-    after_ns, before_ns: the span of time, both ends included; nanoseconds since 1970.
+    sequence: the TxSequenceID of a message, OrderAck or FinalAck, given as its ordinal, or as its time stamp and
+        ordinal.
+    connection: the number of the connection.
+    after_ns, before_ns: the first and the last moment that are accepted, in nanoseconds since 1970.
     """
 
     kinds: frozenset[Kind] = frozenset()
@@ -66,9 +67,8 @@ class Selection:
         )
 
     def takes_turn(self, turn: Turn, names: Names) -> bool:
-        """Whether the beginning or end of a connection is shown.
-
-        It is not if the selection depends on a packet's content.
+        """Whether to show the beginning or end of a connection; false if the selection depends on the content of
+        packets.
         """
         wanted = self.node.casefold()
         ends = (turn.source, turn.destination)
@@ -110,7 +110,9 @@ ALL: Final = Selection()
 
 
 def kinds_named(words: list[str]) -> frozenset[Kind]:
-    """Return the kinds whose names begin with these words, ignoring case; `UserMessage` and `internal` are groups.
+    """Return the kinds whose names begin with these words, ignoring case.
+
+    `UserMessage` and `internal` stand for groups of kinds.
 
     Raises:
         UsageError: there is no such kind.
@@ -143,7 +145,7 @@ class MessageNamed:
     """Selects the messages that the user named by GUID\\ordinal, by the ordinal alone, or by the whole label.
 
     Args:
-        option: the option with the text, for error texts.
+        option: the command's option that takes the text, for use in error messages.
 
     Raises:
         UsageError: the text is empty, or has an invalid GUID.
@@ -173,11 +175,11 @@ class MessageNamed:
 
 
 def moment_named(text: str) -> Callable[[int], int]:
-    """Read a time that the user gave: seconds after the capture's first packet, or a date and time of day, UTC.
+    """Read a time that the user gave: seconds after the capture's first packet, or a date and time in UTC.
 
     Returns:
-        A function that takes the time of the first packet and returns the time that is meant, in nanoseconds since
-        1970.
+        A function that takes the time of the first packet and returns the time that the user meant, in
+        nanoseconds since 1970.
 
     Raises:
         UsageError: the text is not a time.

@@ -1,4 +1,6 @@
-"""One packet of a capture, with everything that is known when it is read: its kind, names and acknowledged packets."""
+"""One packet of a capture, with everything that is known when it is read: its kind, the names of its ends, and the
+packets that it acknowledges.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ INTERNAL_KINDS: Final = {
     Ping: Kind.PING,
 }
 MESSAGES: Final = frozenset({Kind.EXPRESS, Kind.RECOVERABLE, Kind.TRANSACTIONAL})
-"""The messages of applications; all other UserMessages report the outcome of these."""
+"""The kinds of messages that applications send; all other UserMessages report what became of these."""
 TLS_HEAD: Final = struct.Struct("!BBBHB")
 TLS_MAJOR: Final = 3
 TLS_MINOR: Final = 4
@@ -78,7 +80,10 @@ TLS_CONTENTS: Final = {
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _USER_AT: Final = base_header.sizeof()
 _USER: Final = struct.Struct("<16s16sIIIH")
-"""The fields of a UserHeader, up to the half of its flags that has the hop count and marks express messages."""
+"""The first fields of a UserHeader.
+
+They end with the half of its flags that has the hop count and marks express messages.
+"""
 _FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
 _FLAGS_END: Final = _USER_AT + user_header.offset_of("destination_queue")
 RESERVED_AT: Final = order_ack_body.offset_of("reserved")
@@ -91,7 +96,8 @@ _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NOR
 class Acknowledged:
     """The numbers of the earlier packets that a packet acknowledges, as far as they are still remembered.
 
-    As text, `#9-#11` means all from the first to the last, and `#9..#15 (3)` means three with others between them.
+    As text, `#9-#11` means all packets from the first to the last; `#9..#15 (3)` means three packets, with other
+    packets between them.
     """
 
     packets: list[int]
@@ -108,8 +114,10 @@ class Acknowledged:
 class Learnt(NamedTuple):
     """A message that an earlier packet turns out to have acknowledged.
 
-    packet, by: the packets that carried the message, and its acknowledgment; time_ns: when the latter was seen.
-    is_saved: whether the acknowledgment also reported the message saved.
+    packet: the packet that carried the message.
+    by: the packet that acknowledged the message.
+    time_ns: when the acknowledgment was seen.
+    is_saved: whether the acknowledgment also reported that the message was saved.
     """
 
     packet: int
@@ -123,18 +131,18 @@ class Sight:
     """A packet with everything that is known about it when it is read.
 
     source, destination: the names of the two ends, or their addresses and ports.
-    hop: the two queue managers, by GUID if the handshake revealed it, otherwise by address.
+    hop: the two queue managers, each given as its GUID if the handshake revealed it, otherwise as its address.
     message: the packet, if it is a UserMessage.
-    beginning: the UserHeader, without names of queues, of a UserMessage cut too short to show its kind. It is there if
-        the capture has at least the first half of the flags.
-    session: its SessionHeader, if it has one that is in the capture.
-    from_client: whether the end that called has sent it.
-    acknowledgment: its body, if it is an OrderAck or a FinalAck.
-    answers: whether it answers the packet of the same kind that came the other way in the handshake.
+    beginning: the UserHeader, without names of queues, of a UserMessage that is cut too short to show its kind. It is
+        set if the capture has at least the first half of the flags.
+    session: the packet's SessionHeader, if the capture has one.
+    from_client: whether the end that opened the connection sent the packet.
+    acknowledgment: the body of an OrderAck or a FinalAck.
+    answers: whether the packet answers the packet of the same kind that came from the other end in the handshake.
     count, recoverable_count: the numbers of a message on its session, 16 bits; None if unknown. An express message has
         no recoverable_count.
     received: the packets that the SessionHeader newly acknowledges as received.
-    saved: the packets that it newly acknowledges as saved.
+    saved: the packets that the SessionHeader newly acknowledges as saved.
     learnt: messages of the same end that earlier SessionHeaders of the other end turn out to have acknowledged.
     ended: the packets of the messages that an OrderAck, a FinalAck or an administration acknowledgment is about.
     """
@@ -165,7 +173,10 @@ class Sight:
 
     @property
     def transactional(self) -> bool | None:
-        """Whether a UserMessage is transactional; None if it is not express, and is cut before that shows."""
+        """Whether a UserMessage is transactional.
+
+        None if it is not express, and is cut before the bytes that show whether it is transactional.
+        """
         user = self.user
         assert user is not None
         is_told = not user.recoverable or self.message is not None or len(self.seen.data) >= _FLAGS_END
@@ -173,7 +184,10 @@ class Sight:
 
 
 def sight_of(seen: SeenPacket) -> Sight:
-    """Return what a packet alone shows; a message whose body is not an acknowledgment is an ordinary one."""
+    """Return what a packet shows on its own.
+
+    A message whose body is not an acknowledgment counts as an ordinary message.
+    """
     packet = seen.packet
     if type(packet) is UserMessage:
         acknowledgment = None
@@ -207,7 +221,10 @@ def _beginning(data: bytes) -> UserHeader | None:
 
 
 def _in_part(beginning: bytes, message: UserMessage) -> OrderAckBody | FinalAckBody | None:
-    """Return the acknowledgment in a message with a hole. An OrderAck may lack the reserved bytes at its end."""
+    """Return the acknowledgment in a message with a hole; None if there is none.
+
+    An OrderAck may lack the reserved bytes at its end.
+    """
     properties = message.properties
     body, (_, body_bytes) = properties.message_body, announced_sizes(beginning)
     if (
@@ -235,7 +252,7 @@ def _may_acknowledge(beginning: bytes, message: UserMessage) -> bool:
 
 
 def guids_of(seen: SeenPacket, packet: EstablishConnection) -> tuple[Guid | None, Guid | None]:
-    """Return the GUIDs of an EstablishConnection's ends; None for one that the capture has only in part."""
+    """Return the GUIDs of an EstablishConnection's ends; None for a GUID that the capture does not have whole."""
     known_bytes = len(seen.data)
     return (
         packet.client_guid if known_bytes >= CLIENT_END else None,
@@ -246,7 +263,7 @@ def guids_of(seen: SeenPacket, packet: EstablishConnection) -> tuple[Guid | None
 def tls_record(seen: SeenPacket) -> str | None:
     """Return the TLS record that begins where a packet should; None if there is none.  [RFC 8446] 4, 5.1
 
-    Its first two bytes are never those of a packet.
+    The first two bytes of a TLS record are never those of a packet.
     """
     if seen.framed or seen.is_ping or len(seen.data) < TLS_HEAD.size:
         return None

@@ -1,9 +1,9 @@
-"""Recognizes captures of different systems, in which messages with the same identifiers have different contents.
+"""Recognizes captures of different systems, whose messages share identifiers but differ in content.
 
-Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is identified by
-its source and its number. On its first hop, only its source has handled it. A faulty source may give one number to
-two messages, but will not do so for most of them. So captures are compared by messages that have the same
-identifiers in both; if there are few, they count as one system.
+Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is identified by its
+source and its number. On its first hop, only its source has handled it. A faulty source may give one number to two
+messages, but will not do so for most of them. So two captures are compared by the messages whose identifiers occur in
+both; if there are few, they count as one system.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mqproto.wire import UserMessage
 APART: Final = "not of one system with"
 """The start of the text about a capture of another system."""
 CLASH_COUNT: Final = 3
-"""Two captures clash if at least this many of their common messages differ, and more than half of them."""
+"""Two captures clash if at least this many, and more than half, of their common messages differ."""
 LOOK_COUNT: Final = 1_024
 """How many messages at the beginning of each capture are compared."""
 
 Contents = Mapping[Hashable, int]
-"""Digests of contents by identifier, for messages that left their sources."""
+"""Digests of contents, keyed by message identifier, for messages that are just leaving their sources."""
 
 
 def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
-    """Return the contents of a capture's first whole messages, where they leave their sources."""
+    """Return digests of the first whole messages in a capture that are just leaving their sources."""
     found: dict[Hashable, int] = {}
     for seen in packets:
         message = seen.packet
@@ -53,7 +53,10 @@ class Systems:
             self._known.setdefault(key, (digest, name))
 
     def clash(self, contents: Contents) -> tuple[str, str] | None:
-        """Return a capture that cannot be from the same system as these contents, and the reason; None if none is."""
+        """Return a capture that cannot be from the same system as these contents, and the reason.
+
+        Return None if there is no such capture.
+        """
         shared: Counter[str] = Counter()
         others: Counter[str] = Counter()
         for key, digest in contents.items():

@@ -1,7 +1,8 @@
 """Finds where and when a capture has gaps between queue managers, in which messages may have crossed unseen.
 
-A rule that relies on something not having happened asks here if the capture would show it. This covers only the ways
-that appear in the capture; nobody can know about a way that does not appear at all.
+A rule that relies on something not having happened asks this module whether the capture would show it. The answer
+covers only the ways between queue managers that appear in the capture; nobody can know about a way that does not appear
+at all.
 """
 
 from __future__ import annotations
@@ -25,15 +26,21 @@ from mqproto.wire.layouts.transaction import transaction_header
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
-"""Two events further apart than this, on two connections at one capture point, happened in the order of the capture."""
+"""The distance in time beyond which a capture shows two events in the order in which they happened.
+
+It is in nanoseconds, and holds for events on two connections at one capture point.
+"""
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
-"""Two times: one before all others, and one after all others."""
+"""Two times: one before all others, and one after all others, in nanoseconds."""
 ENDLESS: Final = NEVER
 """A size in bytes that is larger than any message."""
 SPAN_LIMIT: Final = 256
-"""The most gaps of one queue manager that are kept separate; beyond this, gaps that are close in time are joined."""
+"""The largest number of gaps of one queue manager that are kept separate.
+
+Beyond this limit, gaps that are close in time are joined.
+"""
 SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
-"""The least size of a transactional message, in bytes."""
+"""The smallest possible size of a transactional message, in bytes."""
 
 
 class Lack(StrEnum):
@@ -50,7 +57,10 @@ PASSED_OVER: Final = "a later message may have passed it over"
 
 
 class Copy(NamedTuple):
-    """A packet that carried a message: its hop, when and where it was seen, and whether the end that called sent it."""
+    """A packet that carried a message.
+
+    It has the packet's hop, when and where it was seen, and whether the end that opened the connection sent it.
+    """
 
     hop: Hop
     interface: int
@@ -62,7 +72,7 @@ class Copy(NamedTuple):
 
 
 def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
-    """Whether a crossing happened before one that was read earlier, by the clock of the interface that saw both.
+    """Whether a crossing happened before one that was read earlier, judged by the clock of the interface that saw both.
 
     If the clock was set back, the order of frames in the file differs from the order of their times.
     """
@@ -71,11 +81,11 @@ def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
 
 
 def tells_order(first: Crossing | Copy, later: Crossing | Copy) -> bool:
-    """Whether the copy that seems to be the first really was, judged by the connections on which both crossed.
+    """Whether the copy that seems to be the first really is, judged by the connections on which both crossed.
 
-    A frame that was captured late has that later time. As a rule, the connection that began first carried its copy
-    first; if the times contradict that, the order is unknown. If each end called the other, both connections may have
-    been open, and then copies that are close in time may have crossed in any order.
+    A frame that was captured late has a time that is too late. As a rule, the connection that began first carried its
+    copy first; if the times contradict that, the order is unknown. If each end opened one of the connections, both may
+    have been open at once. Copies that are close in time may then have crossed in any order.
     """
     is_close = abs(later.time_ns - first.time_ns) <= SLACK_NS
     return first.connection <= later.connection and not (is_close and first.from_client != later.from_client)
@@ -95,10 +105,11 @@ class Told(NamedTuple):
 class Span(NamedTuple):
     """A time span in which up to `size_bytes` may have crossed unseen, and why.
 
-    sender: the queue manager that would have sent them; None if any may have.
-    came_bytes: how many of the bytes may have reached the other end.
-    recoverable_bytes: how many of the bytes may have been recoverable messages.
-    place, packet: the connection and interface that lack the bytes, and the packet after them, NEVER if there is none.
+    sender: the queue manager that would have sent these bytes; None if any may have.
+    came_bytes: how many of these bytes may have reached the other end.
+    recoverable_bytes: how many of these bytes may have been recoverable messages.
+    place: the connection and the interface that lack the bytes.
+    packet: the packet after the missing bytes; NEVER if there is none.
     """
 
     lack: Lack
@@ -112,9 +123,10 @@ class Span(NamedTuple):
     packet: int = NEVER
 
     def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
-        """Whether the span may hide a message of that size; if `ack` is given, a recoverable one that came before it.
+        """Whether the span may hide a message of that size.
 
-        An acknowledgment's sender had received all earlier bytes of its connection, unless the acknowledgment is ahead.
+        If `ack` is given, the message must be recoverable and have come before that acknowledgment. The sender of an
+        acknowledgment had received all earlier bytes of its connection, unless the acknowledgment is `ahead`.
         """
         if ack is None:
             return self.size_bytes >= size_bytes
@@ -138,8 +150,10 @@ class Span(NamedTuple):
 class Hole(NamedTuple):
     """Bytes from one end that the capture lacks in one place, and that may have been messages.
 
-    packet: the packet after them. since_ns, until_ns: when the packets before and after them were seen.
-    size_bytes, recoverable_bytes: how many bytes there are, and how many of them can be recoverable messages.
+    packet: the packet after the missing bytes.
+    since_ns, until_ns: when the packets before and after the missing bytes were seen.
+    size_bytes: how many bytes are missing.
+    recoverable_bytes: how many of these bytes can be recoverable messages.
     """
 
     packet: int
@@ -150,9 +164,10 @@ class Hole(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """One end of a connection that fell silent; the capture does not show its end.
+    """One end of a connection that fell silent without the capture showing how the connection ended.
 
-    over_ns, last_ns: when the last packet of the connection was seen, and the last packet of this end.
+    over_ns: when the last packet of the connection was seen.
+    last_ns: when the last packet of this end was seen.
     """
 
     over_ns: int
@@ -163,7 +178,7 @@ class Silence(NamedTuple):
 
 
 Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
-"""Two queue managers and the interface that saw them, which all connections between them share."""
+"""The two queue managers, and the interface that saw them, that several connections have in common."""
 
 
 _Timed = TypeVar("_Timed", int, Silence)
@@ -173,13 +188,13 @@ _Timed = TypeVar("_Timed", int, Silence)
 class Sending:
     """The bytes that one end of a connection has sent, as far as the capture shows.
 
-    last_ns: when its last packet was seen; None if it was never seen.
-    holes: missing bytes that may hide packets; the first `settled` of them came before the last SessionHeader of this
-        end, whose counts include them.
-    snapped: whether the capture cut all missing bytes from frames that it has.
-    rest_bytes, rest_came_bytes: how many bytes it sent after its last packet, and how many of them can have reached
-        the other end; None if unknown.
-    over: whether the capture shows its end, or a reset by the other side.
+    last_ns: when the last packet of this end was seen; None if none was seen.
+    holes: missing bytes that may hide packets. The first `settled` of these holes came before the last SessionHeader of
+        this end, whose counts include them.
+    snapped: whether all missing bytes were cut from frames that the capture has.
+    rest_bytes: how many bytes this end sent after its last packet; None if unknown.
+    rest_came_bytes: how many of those bytes can have reached the other end; None if unknown.
+    over: whether the capture shows the end of this stream, or a reset by the other side.
     """
 
     last_ns: int | None = None
@@ -191,7 +206,10 @@ class Sending:
     settled: int = 0
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
-        """End this side after its last packet, at `position`: of the `sent_bytes`, `came_bytes` may have arrived."""
+        """End this side after its last packet, which ends at `position`.
+
+        It has sent `sent_bytes` in total, of which `came_bytes` may have arrived.
+        """
         self.over = True
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
@@ -209,7 +227,7 @@ class Sending:
         self.holes.append(hole)
 
     def take(self, facts: SessionFacts, view: SessionView) -> None:
-        """Take the next packet of this end. A packet that is cut too short to be identified counts as missing."""
+        """Take the next packet of this end; a packet that is cut too short to be identified counts as missing."""
         if view.hidden_bytes:
             self.lose(EVER if self.last_ns is None else self.last_ns, facts, view.hidden_bytes)
         if facts.kind is Kind.CUT:
@@ -229,11 +247,12 @@ class Sending:
 class Talk:
     """One connection as one interface saw it.
 
-    hop: from its client to its server. place: the connection and the interface.
-    begun: whether the capture has its session from the beginning; bytes may be missing.
-    newest_ns: when its last packet was seen, in the order of packets. skew_ns: the longest step back in time from one
-        packet to the next, because the halves of a TAP may have separate clocks. Packets after a gap do not count,
-        because they may have waited.
+    hop: the hop from the connection's client to its server.
+    place: the connection and the interface.
+    begun: whether the capture covers the connection's session from its beginning; bytes may be missing.
+    newest_ns: when the last packet was seen, in the order of packets.
+    skew_ns: the longest step back in time from one packet to the next, because the halves of a TAP may have separate
+        clocks. Packets after a gap do not count, because the reader may have held them back.
     """
 
     hop: Hop
@@ -276,7 +295,8 @@ class Ways:
         """Add a connection.
 
         Args:
-            lossless: whether all gaps of the capture come before packets; otherwise its last packets may be missing.
+            lossless: whether each gap of the capture is followed by a packet; if not, the connection's last packets may
+                be missing.
         """
         self._begin(talk.place[1], talk.first_ns)
         self.began_late |= not talk.begun
@@ -317,16 +337,17 @@ class Ways:
                 self._fall_silent(kept[node], lacking[node], silent)
 
     def _fall_silent(self, kept: list[Silence], spans: list[Span], more: Iterable[Silence]) -> None:
-        """Add silent ends. Beyond the limit, the earliest become gaps, even if no other connection replaces theirs."""
+        """Add silent ends; beyond the limit, turn the earliest into gaps, even if no new connection follows."""
         for each in _put_in_order(kept, more):
             until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
             _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender, place=each.place))
 
     def _replaced(self, silent: Iterable[Silence]) -> Iterator[Span]:
-        """Yield the gaps from silent connections, each until the same two queue managers began another connection.
+        """Yield a gap for each silent connection that was replaced by another one.
 
-        Two queue managers have one session at a time. So if another began, the first was over. The capture lacks its
-        end, and perhaps messages before it, even though a host that lost power would send no end.
+        The gap lasts until the same two queue managers began the next connection. They have one session at a time, so
+        the earlier connection was over by then. The capture lacks its end, and perhaps messages before that, although a
+        host that lost power would send no end.
         """
         for over_ns, last_ns, sender, pair, at in silent:
             begun = self._begun.get(pair, ())
@@ -347,11 +368,12 @@ class Ways:
         may_send: Callable[[NodeKey], bool] | None = None,
         ack: Acknowledgment | Told | None = None,
     ) -> list[Span]:
-        """Return where a message may have reached a queue manager unseen between two times.
+        """Return the gaps in which a message may have reached a queue manager unseen between two times.
 
         Args:
-            size_bytes: the least size of the message.
-            may_send: whether a queue manager may have sent it. An address whose queue manager is unknown always may.
+            size_bytes: the smallest possible size of the message.
+            may_send: a function that returns whether a queue manager may have sent the message. An address whose queue
+                manager is unknown always may have.
             ack: an acknowledgment before which the message must have come, as a recoverable message.
         """
         replaced = self._replaced(self._silent_into.get(node, ()))
@@ -368,15 +390,15 @@ class Ways:
         ack: Acknowledgment | Told,
         may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
-        """Return where a message may have reached a queue manager unseen, directly or indirectly, from those that had
-        it first.
+        """Return the gaps in which a message may have reached a queue manager unseen from those that had it first.
 
-        A queue manager receives a message before passing it on. The order of events on two connections is known, except
-        within a moment.
+        The message may have come directly or indirectly. A queue manager receives a message before passing it on. The
+        order of events on two connections is known unless they are very close in time.
 
         Args:
             when: since_ns, until_ns and size_bytes, as for `into`.
-            may_leave: whether a queue manager that had it first may have sent it in this span.
+            may_leave: a function that returns whether a queue manager that had the message first may have sent it in a
+                given span.
         """
         into = {each: self.into(each, *when, ack=ack) for each in (*self._into, *self._silent_into, node)}
         late_ns = NEVER if len(self._began_ns) > 1 else SLACK_NS + self._apart_ns
@@ -402,24 +424,27 @@ class Ways:
     def out_of(
         self, node: NodeKey, since_ns: int, until_ns: int, size_bytes: int, ack: Acknowledgment
     ) -> list[Span]:
-        """Return where a queue manager may have sent a message unseen between two times; arguments as for `into`."""
+        """Return the gaps in which a queue manager may have sent a message unseen between two times.
+
+        The arguments are as for `into`.
+        """
         return list(self._lacking(self._sent_by(node), since_ns, until_ns, size_bytes, ack))
 
     def _sent_by(self, node: NodeKey) -> Iterator[Span]:
-        """Yield the gaps in a queue manager's traffic; an address with an unknown queue manager may be this one."""
+        """Yield the gaps in a queue manager's traffic, and those of addresses that may be this queue manager's."""
         for each in (node, *(other for other in self._out_of if isinstance(other, str))):
             yield from self._out_of.get(each, ())
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
     def may_be_passed(self, copies: Iterable[Copy], told: Told) -> bool:
-        """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
+        """Whether a later message may have passed over this one, unseen, before the later one was acknowledged.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
-        after at least a second without an OrderAck. Then every interface that saw this message leave must have a gap,
-        and so must all ways to its destination.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+        after at least a second without an OrderAck. In that case, every interface that saw this message leave must have
+        a gap, and so must all ways to the destination.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
 
         Args:
-            copies: the copies of this message, as they crossed.
+            copies: the copies of this message that the capture shows.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -451,7 +476,7 @@ class Ways:
         return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
-        """Return why a queue manager may have passed a message on unseen since then; None if it cannot have.
+        """Return why a queue manager may have passed on a message unseen after `since_ns`; None if it cannot have.
 
         A queue manager that has reset a connection receives nothing more on it.
         """
@@ -474,7 +499,10 @@ class Ways:
         size_bytes: int,
         ack: Acknowledgment | Told | None = None,
     ) -> Iterator[Span]:
-        """Yield the spans that may hide such a message. Times of different interfaces are not compared."""
+        """Yield the spans that may hide a message of that size between two times.
+
+        Times of different interfaces are not compared.
+        """
         several = len(self._began_ns) > 1
         since_ns, until_ns = since_ns - self._apart_ns, until_ns + self._apart_ns
         for span in spans:
@@ -483,9 +511,9 @@ class Ways:
                 yield span
 
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
-        """Whether a message was written after the capture began, so it cannot have crossed earlier.
+        """Whether a message was written after the capture began, so that it cannot have crossed earlier.
 
-        Its SentTime comes from another clock, in seconds. If it is later than the time of capture, it proves nothing.
+        Its SentTime comes from another clock, in seconds. A SentTime later than the time of capture proves nothing.
         """
         began_ns = self._began_ns.get(interface)
         if began_ns is None or sent_s > seen_ns // SECOND_NS + 1:
@@ -494,7 +522,7 @@ class Ways:
 
     @property
     def _apart_ns(self) -> int:
-        """How far apart the clocks of one interface may be, for packets that are close together."""
+        """How far apart the clocks of one interface may be, judged by packets that are close together."""
         return 2 * self._skew_ns
 
 
@@ -507,9 +535,10 @@ def written_ns(sent_s: int) -> int:
 
 
 def begins(facts: SessionFacts) -> bool:
-    """Whether the first packet of a connection shows that the capture has its beginning, or misses part of it.
+    """Whether a connection's first packet shows that the capture covers its session from the beginning.
 
-    Messages cross only after a request has been answered, and bytes that form no packet do not begin a session.
+    This also holds if the capture shows that bytes before that packet are missing. Messages cross only after a request
+    has been answered, and bytes that form no packet do not begin a session.
     """
     lacks_before = facts.missing_bytes > 0 or facts.skipped_bytes > 0
     return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
@@ -524,7 +553,10 @@ class WayBook:
         self._over_of_lossy = Ways()
 
     def take(self, facts: SessionFacts, view: SessionView) -> Sending:
-        """Take the next packet of a connection, as its session sees it; return what its end has sent so far."""
+        """Take the next packet of a connection, as its session sees it.
+
+        Return what the packet's sender has sent so far.
+        """
         connection = view.connection
         key = facts.connection, facts.interface
         known = self._talks.get(key)
@@ -564,7 +596,7 @@ class WayBook:
 
         Args:
             origins: the queue managers at ends that no handshake has identified.
-            lossless: whether all gaps of the capture come before packets; otherwise its last packets may be missing.
+            lossless: whether each gap of the capture is followed by a packet; if not, the last packets may be missing.
         """
         ways = Ways()
         ways.add_all(self._over if lossless else self._over_of_lossy)
@@ -574,14 +606,17 @@ class WayBook:
         return ways
 
     def _close(self, connection: Connection, talk: Talk) -> None:
-        """Add a finished connection for both cases: only the end of the capture shows whether it is lossless."""
+        """Add a finished connection to both accounts, for a capture that is lossless and for one that is not.
+
+        Only the end of the capture shows which of the two applies.
+        """
         talk.hop = connection.client.hop
         self._over.add(talk)
         self._over_of_lossy.add(talk, lossless=False)
 
 
 def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
-    """Return everything that is known about several series, by series."""
+    """Return everything that is known about several series, keyed by series."""
     found: dict[str, Ways] = {}
     for each in known:
         for series, ways in each.items():
@@ -615,7 +650,10 @@ def _put_rest(
     rest_bytes: int | None,
     came_bytes: int | None = None,
 ) -> None:
-    """Add the gap after an end's last packet: how much it may have sent there, and how much of that may have come."""
+    """Add the gap after an end's last packet.
+
+    It holds how much the end may have sent there, and how much of that may have arrived.
+    """
     assert sending.last_ns is not None
     if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:
         lack = Lack.CUT if sending.snapped else Lack.LOST
@@ -635,7 +673,7 @@ def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
 
 
 def _put(spans: list[Span], span: Span) -> None:
-    """Add a span; if there are too many, join them in pairs."""
+    """Add a span; if there are too many spans, join them in pairs."""
     spans.append(span)
     if len(spans) > SPAN_LIMIT:
         spans.sort(key=lambda each: each.since_ns)
@@ -643,7 +681,7 @@ def _put(spans: list[Span], span: Span) -> None:
 
 
 def _both(one: Span, other: Span) -> Span:
-    """Return two spans as one that may hide everything that either may."""
+    """Return one span that may hide everything that either of two spans may hide."""
     return Span(
         one.lack,
         one.since_ns,

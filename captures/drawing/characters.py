@@ -10,7 +10,7 @@ from mqproto.captures.drawing.ladder import Break, Pause, Row, Rung, Span, signs
 
 TIME_COLUMNS: Final = 12
 LEAST_SPACING: Final = 8
-"""The least distance between two queue managers, in columns."""
+"""The smallest distance between two queue managers, in columns."""
 LINE, GONE, SILENT = "│", "╎", "┊"
 
 
@@ -20,8 +20,8 @@ def lines(
     """Yield the lines of the diagram, then the legend of its signs.
 
     Args:
-        width: the length of the longest line, in characters.
-        gone: rows in which columns have no connection.
+        width: the largest number of characters in a line.
+        gone: for columns, the rows in which they have no connection.
 
     Raises:
         UsageError: the columns do not fit.
@@ -78,7 +78,7 @@ def _uprights(left: str, places: Sequence[int], signs: Sequence[str]) -> str:
 
 
 def _crossing(row: Rung | Break, line: str, places: Sequence[int], width: int) -> Iterator[str]:
-    """Yield one row with its text; an event at one column has its text beside it."""
+    """Yield one row with its text; an event at one column has its text next to it."""
     start, end = places[row.start], places[row.end]
     if start == end:
         sign = "↺" if isinstance(row, Rung) else "●"

@@ -1,8 +1,8 @@
-"""Charts of three kinds, in the colours of their page: bars over time, lines over time, and histograms.
+"""Charts of three kinds, in the colors of their page: bars over time, lines over time, and histograms.
 
 Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many items there were in each
-step. Lines over time show the median and the 95th percentile of their durations, on a logarithmic scale; a histogram
-shows how many items took how long.
+step. Lines over time show the median and the 95th percentile of the items' durations, on a logarithmic scale. A
+histogram shows how many items took how long.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Final, NamedTuple
 from mqproto.captures.drawing.shapes import SvgElement, as_svg
 
 WIDTH: Final = 440
-"""The width of a chart in pixels: two fit side by side on a wide page, and one fits on a small screen without
-scrolling.
+"""The width of a chart in pixels.
+
+Two charts fit side by side on a wide page, and one fits on a small screen without scrolling.
 """
 CHARACTER: Final = 7
-"""The greatest average width of a letter in pixels; letters are 12 pixels high."""
+"""The largest average width of a letter in pixels; letters are 12 pixels high."""
 LINE: Final = 15
 
 
 class Canvas(NamedTuple):
-    """A place to draw in, in pixels from the left and from the top."""
+    """An area to draw in, in pixels from the left and from the top."""
 
     left: float
     top: float
@@ -30,16 +31,16 @@ class Canvas(NamedTuple):
     height: float
 
     def x(self, at: float) -> float:
-        """Return the place at a fraction of its width."""
+        """Return the place at a given fraction of the width, counted from the left."""
         return self.left + at * self.width
 
     def y(self, at: float) -> float:
-        """Return the place at a fraction of its height, from the bottom."""
+        """Return the place at a given fraction of the height, counted from the bottom."""
         return self.top + (1 - at) * self.height
 
 
 class Tick(NamedTuple):
-    """A mark on an axis, at a fraction of its length."""
+    """A mark on an axis, at a given fraction of the axis's length."""
 
     at: float
     text: str
@@ -89,12 +90,12 @@ def axes(
 
 
 def label(x: float, y: float, said: str, anchor: str = "start") -> SvgElement:
-    """Return a text at this place."""
+    """Return an element that shows a text at this place."""
     return SvgElement("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
 
 
 def marks(most: int, limit: int = 3) -> list[int]:
-    """Return round numbers from 0 up to `most`, in about `limit` steps."""
+    """Return round numbers from 0 up to `most`, in at most `limit` steps."""
     step = next(
         each * 10**power for power in range(40) for each in (1, 2, 5) if each * 10**power * limit >= most
     )

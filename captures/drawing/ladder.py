@@ -17,7 +17,7 @@ HEAD_HEIGHT: Final = 64
 ROW_HEIGHT: Final = 26
 LEGEND_HEIGHT: Final = 18
 LEGEND_WIDTH: Final = 44
-"""The width of the example beside each line of a legend."""
+"""The width of the example next to each line of a legend."""
 NAME_SHOWN: Final = 38
 """How many characters of a column's name are shown: enough for a GUID, too few to reach the next column."""
 CHARACTER_WIDTH: Final = 6.6  # of the monospaced font below, at 11 pixels
@@ -38,7 +38,7 @@ DARK: Final = {
     "acknowledgment": "#c4b5fd",
     "wrong": "#fca5a5",
 }
-"""The colours on a dark sheet."""
+"""The color of each style on a dark sheet."""
 AGAIN, WRONG, LACKS, CUT, FOLDED = "↻", "✗", "…", "✖", "×"
 MEANINGS: Final = {
     "handshake": "begins a connection",
@@ -47,7 +47,7 @@ MEANINGS: Final = {
     "acknowledgment": "OrderAck, FinalAck, or acknowledgment to an administration queue",
     "wrong": "breach of the protocol",
 }
-"""The meanings of the packets' colours."""
+"""What the color of each kind of packet means."""
 
 
 class Rung(NamedTuple):
@@ -55,11 +55,13 @@ class Rung(NamedTuple):
 
     start, end: the columns' numbers.
     style: one of COLOURS.
-    hints: shown in addition to the text when a mouse points at it.
+    hints: further texts, shown when a mouse points at the rung.
     again: whether the same rung was there before.
     shorter: shorter texts for less room; the first that fits is shown.
-    alike, until: how many equal rungs it stands for, and the time of the last.
-    marks: signs before the text, from AGAIN, WRONG and LACKS. told: written below it where there is no mouse.
+    alike: how many equal rungs this one stands for.
+    until: the time of the last of these rungs.
+    marks: signs before the text, from AGAIN, WRONG and LACKS.
+    told: text that is written below the rung where there is no mouse.
     """
 
     time: str
@@ -93,9 +95,10 @@ class Pause(NamedTuple):
 
 
 class Break(NamedTuple):
-    """An event that concerns a connection between two columns as a whole, or all connections of one column.
+    """An event that concerns a whole connection between two columns, or all connections of one column.
 
-    is_cut: whether it ended early or did not begin; otherwise it was closed. directed: whether the first column did it.
+    is_cut: whether the connection ended early or did not begin; otherwise it was closed.
+    directed: whether it is known that the first column did it.
     """
 
     time: str
@@ -167,10 +170,10 @@ def drawn(
     """Return the whole picture.
 
     Args:
-        title: the text above it.
+        title: the text above the picture.
         left_out: what is not drawn, in words.
-        gone: rows in which columns have no connection.
-        meanings: the meanings of the colours.
+        gone: for columns, the rows in which they have no connection.
+        meanings: the meanings of the colors.
     """
     used = {row.style for row in rows if isinstance(row, Rung)}
     legend = [*((style, text) for style, text in meanings.items() if style in used), *signs_of(rows, gone)]
@@ -211,7 +214,7 @@ def _half(name: str) -> int:
 
 
 def _shown(name: str) -> str:
-    """Return a name, without its middle if it is too long: names with different ends stay different."""
+    """Return a name, without its middle if it is too long, so that names with different ends stay different."""
     if len(name) <= NAME_SHOWN:
         return name
     return f"{name[: NAME_SHOWN // 2]}{LACKS}{name[1 - NAME_SHOWN // 2 :]}"
@@ -282,7 +285,7 @@ def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[SvgElement]:
 
 
 def _break(row: Break, places: Sequence[int], y: float) -> Iterator[SvgElement]:
-    """Yield an event of a link, drawn across it."""
+    """Yield an event of a connection, drawn across the connection."""
     start, end = places[row.start], places[row.end]
     style = "wrong" if row.is_cut else "handshake"
     colour = COLOURS[style]
@@ -360,7 +363,7 @@ def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[SvgEleme
 
 
 def stylesheet() -> str:
-    """Return the colours on a dark sheet, for a file of its own."""
+    """Return the style sheet of a picture on a dark sheet, for a file of its own."""
     rules = [
         ".sheet{fill:#15181b}",
         "text{fill:#e8e8e8}",

@@ -1,7 +1,7 @@
-"""Places queue managers on a route map, and determines how the ways between them bend.
+"""Places queue managers on a route map, and determines how the paths between them bend.
 
-Messages go from left to right, or downwards if there is little room side by side. Places are in the caller's unit,
-from the left and from the top.
+Messages go from left to right, or downwards if there is little room side by side. Places are given in the caller's
+unit, counted from the left and from the top.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, Protocol
 Point = tuple[float, float]
 STRAIGHT: Final = 0.0
 RETURNED: Final = 0.14
-"""How far a way bends if there is also a way back."""
+"""How far a path bends if there is also a path back."""
 AROUND: Final = 0.35
-"""How far a way bends around a queue manager that is between its ends."""
+"""How far a path bends around a queue manager that lies between its ends."""
 LINE_CHARACTERS: Final = 17
-"""A longer label is written on two lines."""
+"""The largest number of characters in a label on one line; a longer label is written on two lines."""
 
 
 class Way(Protocol):
@@ -39,9 +39,10 @@ class Sheet:
     """The area to draw on.
 
     width: the whole width.
-    edge: the free space at the top and at the bottom together.
-    side: the free space at the left and at the right together.
-    row, dense_row: the height of a row, and the height from `dense_rows` rows on.
+    edge: the free space at the top and at the bottom, added up.
+    side: the free space at the left and at the right, added up.
+    row: the height of a row.
+    dense_row: the height of a row if there are at least `dense_rows` rows.
     column: the greatest distance between columns.
     abreast: how many queue managers fit side by side; a longer chain goes downwards.
     """
@@ -57,7 +58,7 @@ class Sheet:
 
 
 class Room(NamedTuple):
-    """The area that something takes: its middle, and its size."""
+    """The area that something takes up: its middle, and its size."""
 
     x: float
     y: float
@@ -70,23 +71,23 @@ class Room(NamedTuple):
         return apart[0] < (self.width + other.width) / 2 and apart[1] < (self.height + other.height) / 2
 
     def has(self, point: Point) -> bool:
-        """Whether a point is in it."""
+        """Whether a point is in the area."""
         return abs(self.x - point[0]) < self.width / 2 and abs(self.y - point[1]) < self.height / 2
 
     def is_within(self, width: float, height: float) -> bool:
-        """Whether it is completely inside a picture of that size."""
+        """Whether the area is completely inside a picture of that size."""
         fits = self.width / 2 <= self.x <= width - self.width / 2
         return fits and self.height / 2 <= self.y <= height - self.height / 2
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
-    """Return the middles of queue managers, by their keys, and the height of the whole map.
+    """Return the middle of each queue manager, by its key, and the height of the whole map.
 
-    They go from left to right by the number of hops; queue managers at the same distance are one below another. If
-    there are too many columns, they go downwards instead, a few side by side.
+    Queue managers are placed from left to right by the number of hops; those at the same distance are placed below one
+    another. If there are too many columns, they go downwards instead, a few side by side.
 
     Args:
-        alone: keys of queue managers without any way.
+        alone: keys of queue managers without any path.
     """
     groups = _groups(ways)
     known = {key for group in groups for key in group}
@@ -113,7 +114,7 @@ def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tupl
 
 
 def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool) -> float:
-    """Return how far a way bends, to stay away from a way back and from queue managers between its ends."""
+    """Return how far a path bends, to keep clear of a path back and of queue managers between its ends."""
     length = math.dist(start, end)
     for place in places:
         if place not in (start, end) and math.dist(start, place) + math.dist(place, end) < length * 1.03:
@@ -122,7 +123,7 @@ def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool
 
 
 def along(start: Point, end: Point, bent: float, part: float) -> Point:
-    """Return the point at a fraction of a way, which is a quadratic Bézier curve."""
+    """Return the point at a given fraction along a path, which is a quadratic Bézier curve."""
     (x, y), (to_x, to_y) = start, end
     dx, dy = to_x - x, to_y - y
     away = 2 * part * (1 - part) * bent
@@ -140,7 +141,7 @@ def label_lines(label: str) -> list[str]:
 
 
 def ranks(ways: Sequence[Way]) -> dict[str, int]:
-    """Return, by key, each queue manager's distance in hops from where the messages' way begins.
+    """Return each queue manager's distance, in hops, from where the messages begin their path, by its key.
 
     Each group of connected queue managers begins at 0.
     """
@@ -171,7 +172,7 @@ def ranks(ways: Sequence[Way]) -> dict[str, int]:
 
 
 def _groups(ways: Sequence[Way]) -> list[list[str]]:
-    """Return queue managers grouped by distance, ordered by their neighbours so that ways seldom cross."""
+    """Return queue managers grouped by distance, and ordered by their neighbors so that paths seldom cross."""
     neighbours: dict[str, list[str]] = {}
     for way in ways:
         neighbours.setdefault(way.from_key, []).append(way.to_key)

@@ -1,6 +1,7 @@
 """A sequence of transactional messages as a strip of numbers that are confirmed, accepted, missing, held or sent.
 
-Numbers go from left to right. The strip ends where the sequence does, and begins shortly before the unconfirmed ones.
+Numbers go from left to right. The strip ends where the sequence ends, and begins shortly before the first unconfirmed
+number.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mqproto.captures.drawing.shapes import SvgElement
 
 WIDTH: Final = 560
 NARROW: Final = 300
-"""WIDTH for a small screen, where letters keep their size."""
+"""The width of a strip on a small screen, where letters keep their size."""
 HEIGHT: Final = 34
 BAR: Final = 16
 SETTLED_SHOWN: Final = 8
@@ -21,7 +22,7 @@ SETTLED_SHOWN: Final = 8
 FEW: Final = 64
 """If there are at most this many numbers, marks separate them."""
 LEAST: Final = 3
-"""The least width of a part."""
+"""The smallest width of a part."""
 DIGIT: Final = 6.6
 COLOURS: Final = {
     "confirmed": "#94a3b8",
@@ -37,12 +38,12 @@ COLOURS: Final = {
 class SequenceProgress:
     """The progress of a sequence.
 
-    confirmed: the last number with an OrderAck at its sender; 0 for none.
-    accepted: the last number that its destination has received in order; None if unknown.
+    confirmed: the last number for which the sender has an OrderAck; 0 if there is none.
+    accepted: the last number that the destination has received in order; None if unknown.
     missing: the first and the last number of the gap after `accepted`, if there is one.
-    held: how many messages the destination holds behind the gap.
+    held: how many messages the destination holds that come after the gap.
     sent: the last number that was sent.
-    last: the last number of all.
+    last: the last number of the sequence.
     """
 
     confirmed: int
@@ -62,7 +63,10 @@ class Part(NamedTuple):
 
 
 def parts(numbers: SequenceProgress) -> Iterator[Part]:
-    """Yield all numbers from the last few confirmed ones on, each once."""
+    """Yield the parts that make up the strip, beginning with the last few confirmed numbers.
+
+    Each number is in exactly one part.
+    """
     first = max(1, numbers.confirmed - SETTLED_SHOWN + 1)
     ends = [("confirmed", numbers.confirmed)]
     if numbers.accepted is not None:
@@ -78,7 +82,7 @@ def parts(numbers: SequenceProgress) -> Iterator[Part]:
 
 
 def strip(numbers: SequenceProgress, wide: int = WIDTH) -> SvgElement:
-    """Return a picture of this width, and HEIGHT high."""
+    """Return a picture of the strip, with this width and a height of HEIGHT."""
     shown = list(parts(numbers))
     if not shown:
         return SvgElement("g", {})

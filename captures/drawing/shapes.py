@@ -1,6 +1,6 @@
 """Shapes of a picture: as SVG for files, and as JSON for a page that makes its own elements from them.
 
-Each has its colours as attributes, which a page may override by `class`.
+Each shape has its colors as attributes, which a page may override by `class`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SVG: str = "http://www.w3.org/2000/svg"
 class SvgElement(NamedTuple):
     """One element of SVG.
 
-    inner: other shapes, or its text, which may come from an untrusted source.
+    inner: other shapes, or the element's text, which may come from an untrusted source.
     """
 
     name: str

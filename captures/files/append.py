@@ -29,7 +29,10 @@ class GrowingFile(io.BytesIO):
     """
 
     _descriptor = -1
-    """It is -1 until the file is open. A BytesIO is closed when it is collected, even if its constructor failed."""
+    """The descriptor of the file; -1 until the file is open.
+
+    A BytesIO is closed when it is garbage-collected, even if its constructor failed.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class GrowingFile(io.BytesIO):
             raise
 
     def flush(self) -> None:
-        """Hand over what was written since the last flush. If it does not fit, none of it is in the file.
+        """Hand over what was written since the last flush; if it does not all fit, the file keeps none of it.
 
         Raises:
             OSError: the disk is full or fails.
@@ -73,7 +76,7 @@ class GrowingFile(io.BytesIO):
 
 
 def whole_bytes(file: BinaryIO, path: Path) -> int:
-    """Return where the last whole block of a pcapng file ends; 0 for an empty one.
+    """Return where the last whole block of a pcapng file ends; 0 if the file is empty.
 
     Raises:
         UsageError: the file is not a pcapng file.

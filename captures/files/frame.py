@@ -12,7 +12,7 @@ MAX_FRAME_BYTES: Final = 0x40000  # the snapshot length that tcpdump and Wiresha
 NANOSECONDS: Final = 1_000_000_000
 
 Options = tuple[tuple[int, bytes], ...]
-"""Options of pcapng as stored in the file: code and value."""
+"""Options of pcapng as stored in the file: pairs of a code and a value."""
 
 
 class CaptureError(MqprotoError, ValueError):
@@ -20,8 +20,8 @@ class CaptureError(MqprotoError, ValueError):
 
     Args:
         where: the file, or the stream inside it.
-        offset: the place of the first wrong byte, counted from the first byte of `where`; in a compressed file
-            counted in the unpacked data.
+        offset: the place of the first wrong byte in `where`, counted from 0; for a compressed file, the place in the
+            unpacked data.
         reason: what is wrong there, in words.
     """
 
@@ -55,12 +55,13 @@ ONLY_INTERFACE: Final = Interface()
 class Frame(NamedTuple):
     """One frame as it crossed the wire.
 
-    time_ns: since 1970, UTC; 0 if the file does not contain it.
+    time_ns: the time of capture, in nanoseconds since 1970, UTC; 0 if the file does not contain it.
     data: the frame's bytes, beginning with the link's header.
     missing_bytes: how many bytes at the end of the frame the capture left out.
-    number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 if not from a file.
+    number: the frame's number, counted from 1 in the order of the file, like Wireshark's frame.number; 0 if the frame
+        is not from a file.
     offset: the place of the frame's record or block in the file.
-    options: as stored in the file, without the comment.
+    options: the options as stored in the file, without the comment.
     """
 
     time_ns: int

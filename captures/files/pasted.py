@@ -31,7 +31,9 @@ from mqproto.base.foreign import quoted
 from mqproto.wire import MAXIMUM_PACKET_SIZE, begins_stream
 
 INPUT_LIMIT_BYTES: Final = 7 * MAXIMUM_PACKET_SIZE
-"""The most bytes to read. The largest packet fits as a hex dump or an array; a whole capture does not, and is refused.
+"""The largest number of bytes to read.
+
+The largest packet fits as a hex dump or an array; a whole capture does not fit, and is refused.
 """
 FORMS: Final = (
     "hex, a hex dump of xxd, hexdump, od or Wireshark, an array in braces, an escaped string, or Base64"
@@ -71,7 +73,7 @@ _LINE_REST: Final = 4_096
 """A dump has fewer characters than this after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""The fewest numbers that count as a list: they may be the version and the signature of a packet."""
+"""The smallest number of items that count as a list: this many may be a packet's version and signature."""
 _USUAL_BYTES: Final = 16
 """The number of bytes that a line is assumed to have if nothing shows it."""
 
@@ -115,7 +117,10 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
 
 
 def _text_of(data: bytes) -> str | None:
-    """Return data as text; None if it is not text. U+FFFD replaces bytes that are not UTF-8, of whatever codepage."""
+    """Return data as text; None if it is not text.
+
+    U+FFFD replaces bytes that are not UTF-8, whatever their code page is.
+    """
     for bom, codec in _BOMS:
         if data.startswith(bom):
             try:
@@ -126,7 +131,10 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _pieces(text: str, border: re.Pattern[str]) -> Iterator[str]:
-    """Yield the text in pieces that end before a `border`: one substitution over all of it takes far more memory."""
+    """Yield the text in pieces, each ending right before a `border`.
+
+    A substitution over the whole text at once would take far more memory.
+    """
     at = 0
     while at < len(text):
         found = border.search(text, at + _PIECE)
@@ -155,7 +163,7 @@ class _Line:
     """One line of a dump: its offset as written, and the rest of the line.
 
     indent: the text before the offset.
-    repeated: whether a * came before this line: the previous line repeats up to here.
+    repeated: whether a * came before this line, which means that the previous line repeats up to here.
     """
 
     number: int
@@ -182,7 +190,7 @@ class _Line:
         return found
 
     def data(self, size: int | None = None, *, swapped: bool) -> bytes:
-        """Return its bytes: `size` of them if known, otherwise as many as its letters show.
+        """Return the line's bytes: `size` of them if that is known, otherwise as many as the line's letters show.
 
         Args:
             swapped: whether the tool shows numbers of 16 bits or more, in little-endian order.
@@ -197,12 +205,14 @@ class _Line:
         return whole[:size] if fits or size == self._lettered(groups, whole) else b""
 
     def has_letters(self, *, swapped: bool) -> bool:
-        """Whether its letters agree with its digits."""
+        """Whether the line's letters agree with its digits."""
         groups = self.groups()
         return self._lettered(groups, b"".join(data[:: -1 if swapped else 1] for data, _ in groups)) > 0
 
     def torn_from(self, other: _Line, *, swapped: bool) -> bool:
-        """Whether its letters contradict its bytes, while the letters of `other` agree with its bytes."""
+        """Whether this line's letters contradict its bytes, while the letters of `other` agree with the bytes of
+        `other`.
+        """
         groups = self.groups()
         says_something = bool(groups) and bool(groups[-1][1].strip())
         return says_something and other.has_letters(swapped=swapped) and not self.has_letters(swapped=swapped)
@@ -225,9 +235,10 @@ class _Line:
 
 
 def _says(letters: str, data: bytes) -> bool:
-    """Whether letters show these bytes; a byte without a letter is a dot, or a letter of some codepage.
+    """Whether letters show these bytes.
 
-    tcpdump prints a dot for a blank, and tshark puts a blank into the middle of a line.
+    A byte without a letter of its own is shown as a dot, or as a letter of some code page. tcpdump prints a dot for a
+    blank, and tshark puts a blank into the middle of a line.
     """
     shown = "".join(chr(byte) if 32 <= byte < 127 else "\0" for byte in data)
     for inside in (letters, letters[1:-1] if letters[0] + letters[-1] in ("||", "><") else ""):
@@ -262,7 +273,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text one by one: a list of all lines could be large."""
+    """Yield the lines of a text one by one, because a list of all lines could be large."""
     at, number = 0, 1
     while at < len(text):
         end = text.find("\n", at)
@@ -303,9 +314,10 @@ def _dumps(text: str, where: str) -> list[bytes] | None:
 
 
 def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
-    """Whether the lines certainly are a dump.
+    """Whether the lines are certainly a dump.
 
-    An offset has a colon, letters match the bytes, or all offsets are equally wide, and wider than any group of digits.
+    They are if an offset has a colon, or if letters match the bytes. They also are if all offsets are equally wide, and
+    wider than any group of digits.
     """
     if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
         return True
@@ -328,7 +340,7 @@ class _TornError(Exception):
 
 
 def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> list[bytes]:
-    """Return the bytes of all lines, each dump by itself.
+    """Return the bytes of all lines, one item per dump.
 
     Raises:
         _TornError: the offsets are not numbers of this radix, or do not count the bytes.
@@ -401,7 +413,7 @@ def _numbers(text: str, where: str) -> bytes | None:
 
 
 def _number(item: str) -> int | None:
-    """Return the byte that a number stands for, with a sign as in Java; None if it is not a byte."""
+    """Return the byte that a number stands for, perhaps with a sign, as in Java; None if it is not a byte."""
     found = _BYTE.fullmatch(item)
     if found is None:
         return None
@@ -473,7 +485,10 @@ def _quoted(line: str) -> str:
 
 
 def _base64(text: str, where: str) -> bytes | None:
-    """Return the bytes that the text decodes to if they begin a packet or a Ping: much other text could be Base64."""
+    """Return the bytes that the text decodes to if they begin a packet or a Ping; otherwise None.
+
+    Much other text could be Base64, too.
+    """
     text = text.strip().strip("\"';")
     if not _BASE64.fullmatch(text):
         return None

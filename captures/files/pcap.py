@@ -1,6 +1,6 @@
-"""Capture files of any format: pcap and pcapng, with or without packing by gzip or zstd.
+"""Capture files of any format: pcap and pcapng, unpacked or packed by gzip or zstd.
 
-A pcap file is a head and a row of records, and is read here; pcapng.py reads pcapng.  draft-ietf-opsawg-pcap
+A pcap file, which is a head and a series of records, is read here; pcapng.py reads pcapng. draft-ietf-opsawg-pcap
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")
 ZSTANDARD: Final = bytes.fromhex("28b52ffd")
 ZSTANDARD_HEAD_BYTES: Final = 18
-"""The head of a frame has at most this many bytes.  [RFC 8878] 3.1.1.1"""
+"""The largest size of the head of a Zstandard frame, in bytes.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 """The ticks per second, by the number at the start of a pcap file, read in the file's byte order."""
@@ -46,7 +46,7 @@ MAGICS: Final = (
     ZSTANDARD,
     *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
 )
-"""The first bytes of each file that may be a capture, packed or not."""
+"""The first bytes of each kind of file that may be a capture, packed or not."""
 
 _EDITCAP: Final = "editcap -F pcapng IN OUT, which comes with Wireshark, makes one of it that is read"
 EXPANSION: Final = 1_000
@@ -94,7 +94,11 @@ HEAD_BYTES: Final = _TAR_AT + 5
 
 
 def foreign(head: bytes) -> str | None:
-    """Return the type of an unreadable file with this head, and what to do: `a ZIP archive: ...`; None if unknown."""
+    """Return what an unreadable file with this head is, and what to do with it, as in `a ZIP archive:
+    ...`.
+
+    Return None if that is unknown.
+    """
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
     if head[_TAR_AT:HEAD_BYTES] == b"ustar":
@@ -115,7 +119,7 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
 
 
 def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
-    """Yield every frame of a capture in its order; the file need not be seekable.
+    """Yield every frame of a capture, in order; the file need not be seekable.
 
     One record is held at a time, so memory does not grow with the file.
 
@@ -136,7 +140,7 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
 
 @contextmanager
 def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, str]]:
-    """Yield a capture unpacked, if it was packed, and its name for errors.
+    """Yield a capture, unpacked if necessary, and its name for errors.
 
     Reading raises CaptureError where the packing is damaged.
     """
@@ -159,7 +163,7 @@ def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, st
 def packed_size(file: BinaryIO) -> int | None:
     """Return the unpacked size that a packed file states, modulo 2**32; None if it states none.
 
-    The size is wrong for several packed files that were joined.
+    The size is wrong if several packed files were joined.
     """
     file.seek(0)
     head = file.read(ZSTANDARD_HEAD_BYTES)
@@ -233,7 +237,7 @@ def read_records(
     damaged, and the frame is left out.
 
     Args:
-        file: positioned at a record, which is at `offset` of the file.
+        file: positioned at a record, which is at `offset` in the file.
         section: the content of the file's head.
 
     Raises:
@@ -283,11 +287,11 @@ def why_no_head(head: bytes, order: str) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacks, and reports damaged packing as a CaptureError at the last good byte.
+    """Unpacks a file, and reports damaged packing as a CaptureError at the last good byte.
 
-    Data that unpacks to over EXPANSION times its size and over EXPANDED_BYTES is not read to its end.
+    If data unpacks to more than EXPANSION times its size, and to more than EXPANDED_BYTES, reading stops.
 
-    advice: how to read it anyway, appended to the reason.
+    advice: how to read the file anyway, appended to the reason.
     """
 
     def __init__(
@@ -322,13 +326,13 @@ class _Unpacked(io.RawIOBase):
 
 
 class PcapWriter:
-    """Writes frames as a classic pcap file, in nanoseconds, without comments and interfaces.
+    """Writes frames as a classic pcap file, in nanoseconds, without comments or interfaces.
 
     Args:
         file: stays open; the caller flushes it.
         link_type: the kind of header that every frame begins with.
         byte_order: "<" or ">".
-        ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
+        ticks_per_second: 1,000,000,000 or 1,000,000; times are truncated to this resolution.
 
     Raises:
         OSError: the file took no more bytes.
@@ -354,7 +358,8 @@ class PcapWriter:
         """Append one frame.
 
         Raises:
-            UsageError: the frame is over 256 KiB, of another link type, or not between 1970 and 2106.
+            UsageError: the frame is longer than 256 KiB, has another link type, or has a time that is not between 1970
+                and 2106.
         """
         size_bytes = len(frame.data)
         seconds, rest_ns = divmod(frame.time_ns, NANOSECONDS)

@@ -1,8 +1,8 @@
 """Writes and reads pcapng.  draft-ietf-opsawg-pcapng
 
-A file is a row of blocks. Each states its type and its length, and its length again at its end. We write one
-section, and read any number of sections and interfaces, in either byte order. Blocks and options that we do not
-need are skipped.
+A file is a series of blocks. Each block states its type and its length, and its length again at its end. We write one
+section, and read any number of sections and interfaces, in either byte order. Blocks and options that we do not need
+are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INTERFACE_NAME: Final = 2  # these three in an interface description
 TIME_RESOLUTION: Final = 9
 TIME_OFFSET: Final = 14
 OURS: Final = (INTERFACE_NAME, TIME_RESOLUTION, TIME_OFFSET)
-"""Options of an interface that the writer sets itself."""
+"""The options of an interface that the writer sets itself."""
 
 MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024  # nobody writes larger blocks; the length may be damaged
 MAX_INTERFACES: Final = (
@@ -51,12 +51,12 @@ NO_NUMBER: Final = 0xFFFF_FFFF_FFFF_FFFF  # the length of a section that is stil
 class PcapngWriter:
     """Writes frames to a file, or to anything that takes bytes.
 
-    An interface is described before its first frame, so frames from several interfaces, with their options,
-    are written as they were read.
+    An interface is described before its first frame. So frames from several interfaces, with their options, are written
+    as they were read.
 
     Args:
         file: stays open, and is flushed by `flush` and at the end of a `with`.
-        ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
+        ticks_per_second: 1,000,000,000 or 1,000,000; times are truncated to this resolution.
         comment: a text about the whole capture.
         interface: the first interface, or the name that Wireshark shows for frames without an interface.
 
@@ -116,7 +116,7 @@ class PcapngWriter:
         self._file.flush()
 
     def _describe(self, interface: Interface) -> int:
-        """Describe an interface here and return its number."""
+        """Describe an interface in the file, and return its number there."""
         number = self._numbers[interface] = len(self._numbers)
         resolution = bytes([9 if self._tick_ns == 1 else 6])
         options = _option(INTERFACE_NAME, interface.name.encode()) + _option(TIME_RESOLUTION, resolution)
@@ -135,7 +135,7 @@ class PcapngWriter:
 
 
 def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
-    """Yield every frame of a pcapng stream in its order; the stream need not be seekable.
+    """Yield every frame of a pcapng stream, in order; the stream need not be seekable.
 
     One block is held at a time, so memory does not grow with the file.
 
@@ -168,9 +168,9 @@ class Source(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The declarations of a file so far; a reader needs them to begin in the middle.
+    """What a file has declared so far; a reader that begins in the middle needs it.
 
-    order: the byte order, as struct writes it.
+    order: the byte order, in the notation of `struct`.
     sources: the interfaces that the section has described so far.
     interface_count: the number of interfaces in all sections of the file so far.
     """
@@ -181,7 +181,7 @@ class Section(NamedTuple):
 
 
 Likeness = tuple[str, int, int]
-"""Name and link type of an interface, and how many earlier ones in its section share both."""
+"""The name and the link type of an interface, and how many earlier ones in its section share both."""
 BEGINNING: Final = Section()
 
 
@@ -189,13 +189,13 @@ class PcapngReader:
     """Reads block by block, and remembers where each block began.
 
     Args:
-        file: as in `read_pcapng`; `take_block` needs it seekable.
+        file: as in `read_pcapng`; `take_block` needs it to be seekable.
         where: the name for errors.
         section: what is known about the section that the next block belongs to.
 
     Attributes:
-        order: the byte order of the section, as struct writes it.
-        continued: by the number of an interface, the interface of an earlier section that it continues.
+        order: the byte order of the section, in the notation of `struct`.
+        continued: maps the number of an interface to the interface of an earlier section that it continues.
     """
 
     def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
@@ -219,8 +219,8 @@ class PcapngReader:
     def frames(self) -> Iterator[Frame]:
         """Yield every frame from here on.
 
-        An interface of a later section counts as an interface of an earlier section with the same name and type, if its
-        frames come after those: this is what joined files of a ring look like.
+        An interface of a later section may have the same name and type as one of an earlier section. If its frames come
+        after those of the earlier one, it counts as the same interface. Joined files of a ring look like this.
 
         Raises:
             CaptureError: at the first damage.
@@ -236,7 +236,7 @@ class PcapngReader:
             yield frame
 
     def _known(self, frame: Frame) -> Interface:
-        """Return the interface of a section's first frame; if it continues an earlier section's, return that one."""
+        """Return the interface of a section's first frame, or the earlier interface that it continues."""
         interfaces = [source.interface for source in self._sources]
         earlier = self._earlier.get(
             dict(zip(interfaces, _likenesses(interfaces), strict=True))[frame.interface]
@@ -249,7 +249,7 @@ class PcapngReader:
         return earlier
 
     def take_block(self, offset: int) -> Frame | None:
-        """Return the frame in the block at `offset` of the file; None if it holds none.
+        """Return the frame in the block at `offset` in the file; None if the block holds no frame.
 
         Raises:
             CaptureError: the block is damaged.
@@ -329,7 +329,10 @@ class PcapngReader:
         return Source(interface, Clock(base**exponent, offset_s), snapshot_bytes)
 
     def _packet(self, layout: str, body: bytes) -> Frame:
-        """Read an Enhanced Packet Block, or an obsolete one, which has a count of drops between interface and time."""
+        """Read an Enhanced Packet Block or an obsolete Packet Block.
+
+        An obsolete one has a count of dropped frames between the interface and the time.
+        """
         interface_id, *_, high, low, size_bytes, wire_bytes = self._fields(layout, body)
         source = self._source_of(interface_id)
         start = struct.calcsize("<" + layout)
@@ -424,7 +427,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 def _option(code: int, value: bytes) -> bytes:
-    """Return one option as bytes; no bytes for an empty value."""
+    """Return one option as bytes; no bytes if the value is empty."""
     if len(value) > 0xFFFF:
         raise UsageError(f"a comment or name of {len(value)} bytes: at most 65535 fit")
     return struct.pack("<HH", code, len(value)) + value + _padding(len(value)) if value else b""

@@ -1,4 +1,7 @@
-"""Finds how far the clocks of two places are apart, from bytes sent at one place and acknowledged at the other."""
+"""Finds how far apart the clocks of two places are.
+
+It compares the times at which bytes were sent at one place and acknowledged at the other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segm
 from mqproto.captures.net.tunnels import datagram_in
 
 Place = tuple[Endpoint, Endpoint, int]
-"""Source, destination and a sequence number of the source."""
+"""A place in a stream: the source, the destination, and a sequence number of the source."""
 
 
 def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
@@ -22,7 +25,7 @@ def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
 
 
 def sum_of(frame: Frame) -> bool | None:
-    """Whether the checksum of the segment in a frame fits, as in `sum_fits`; None without a whole segment."""
+    """Whether the checksum of the segment in a frame fits, as in `sum_fits`; None if no segment is whole."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, IpReader())
     return None if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP else sum_fits(datagram)
 
@@ -48,9 +51,9 @@ class Answers:
                 self._acknowledged.setdefault(place, frame.time_ns)
 
     def ahead_ns(self, other: Answers) -> int:
-        """Return how far another capture's clock must be ahead of this one's; below 0 if it must be behind.
+        """Return how far another capture's clock must be ahead of this one's; negative if it must be behind.
 
-        It is 0 if the bounds allow that, otherwise halfway between the bounds.
+        The result is 0 if the bounds allow that, otherwise halfway between the bounds.
         """
         most = self._bound_ns(other)
         least = other._bound_ns(self)
@@ -61,6 +64,6 @@ class Answers:
         return 0 if least is None else max(0, -least)
 
     def _bound_ns(self, other: Answers) -> int | None:
-        """Return the least time from sending bytes here to acknowledging them there, by the two clocks."""
+        """Return the shortest time from the sending of bytes here to their acknowledgment there, by both clocks."""
         both = self._sent.keys() & other._acknowledged.keys()
         return min((other._acknowledged[place] - self._sent[place] for place in both), default=None)

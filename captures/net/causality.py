@@ -1,30 +1,34 @@
-"""Puts both sides of a connection, as one interface saw them, in causal order.  [RFC 9293] 3.4, 3.10.7.4
+"""Puts both sides of a connection, as one interface saw them, in causal order. [RFC 9293] 3.4, 3.10.7.4
 
 TCP's acknowledgment numbers are the clock of a connection: the sender of a segment with number K had received all of
-the other side's bytes before K. So its bytes are handed out after those bytes, whatever the order of frames in a
-capture. The rules of sessions can then judge packets in the order in which they are handed out.
+the other side's bytes before K. So the sender's bytes are handed out after those bytes, whatever the order of frames in
+a capture. The rules of sessions can then judge packets in the order in which they are handed out.
 
 Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue advances if
-its first chunk acknowledges only bytes that have come; if both can, the chunk that was captured first goes first.
-Normally a chunk does not wait, and both queues are empty after each segment. Otherwise there are these cases:
+its first chunk acknowledges only bytes that have arrived; if both queues can advance, the chunk that was captured first
+goes first. Normally a chunk does not wait, and both queues are empty after each segment. Otherwise there are these
+cases:
 
-* One queue waits for bytes of the other side that have not come. They are late, or the capture lacks them. Late bytes
-  come within a few frames, so they are given up PATIENCE_COUNT segments later, or when WAITING_LIMIT_BYTES or
-  WAITING_LIMIT_COUNT chunks wait. If two interfaces whose clocks differ captured the sides *apart*, one side may come
-  much later than the other, and only the WAITING limits count.
-  When these bytes are given up, so is the other side's hole. If bytes after the hole have come, they go out first,
-  and report it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
-* Nothing at all has come from the other side since. Then that side is *absent*: it is not in the capture, or no longer.
-  Everything goes out ahead without waiting until the other side is seen again. So a one-sided capture waits
-  briefly, and then costs no more than any other.
-* Both queues wait for each other. This needs a segment that was sent again, with a later number than the first
-  time, and whose first copy was not captured. That number bounds this copy alone, not the bytes, which existed
-  before. The chunk that was captured later is the copy; it goes first, and ahead.
+* One queue waits for bytes of the other side that have not arrived. They are late, or the capture
+  lacks them. Late bytes arrive within a few frames. So the bytes are given up PATIENCE_COUNT
+  segments later, or when WAITING_LIMIT_BYTES or WAITING_LIMIT_COUNT chunks wait. If two interfaces
+  whose clocks differ captured the sides *apart*, one side may arrive much later than the other, and
+  only the WAITING limits count. When these bytes are given up, so is the other side's hole. If
+  bytes after the hole have arrived, they go out first, and report the hole. Otherwise the chunk
+  goes out *ahead*: its sender had bytes that the capture has not shown.
+* Nothing at all has arrived from the other side since then. That side is then *absent*: it is not
+  in the capture, or no longer. Everything goes out ahead without waiting until the other side is
+  seen again. So a one-sided capture waits briefly, and then costs no more than any other.
+* Both queues wait for each other. This takes a segment that was sent again, with a later number
+  than the first time, and whose first copy was not captured. That number bounds only this copy, not
+  the bytes, which existed before. The chunk that was captured later is the copy; it goes first, and
+  ahead.
 
-Nothing waits for an unknown past: if a side acknowledges a number before the other side was seen, the bytes up to
-that number came before the capture.
+Nothing waits for an unknown past: if a side acknowledges a number before the other side was seen, the bytes up to that
+number came before the capture.
 
-All limits are amounts, not times. Each connection may hold a bounded amount, which counts towards the total of all.
+All limits are amounts, not times. Each connection may hold a bounded amount, which counts towards the total of all
+connections.
 """
 
 from __future__ import annotations
@@ -38,11 +42,11 @@ from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 PATIENCE_COUNT: Final = LATER_COUNT
-"""A connection's segment may be captured after at most this many segments that were sent later."""
+"""The largest number of later segments of a connection that may be captured before an earlier one."""
 WAITING_LIMIT_BYTES: Final = 4 << 20
-"""The most bytes that may wait in a queue for bytes of the other side."""
+"""The largest number of bytes that may wait in a queue for bytes of the other side."""
 WAITING_LIMIT_COUNT: Final = 8_192
-"""The most chunks that may wait in a queue."""
+"""The largest number of chunks that may wait in a queue."""
 
 
 class View:
@@ -50,7 +54,7 @@ class View:
 
     Args:
         one, other: the two sides; the side that opened the connection comes first.
-        apart: whether two interfaces saw one side each, and are read as one.
+        apart: whether this view joins two interfaces, each of which saw only one side.
     """
 
     def __init__(self, one: Sender, other: Sender, *, apart: bool = False) -> None:
@@ -88,7 +92,10 @@ class View:
         return list(self._released(all_of_it=True))
 
     def settle(self) -> list[Arrival]:
-        """End the connection: nothing waits any longer, and both streams end."""
+        """End the connection: nothing waits any longer, and both streams end.
+
+        Return everything that was held, and the ends of the streams.
+        """
         for sender in self.senders:
             sender.settle()
         self._queue_up()
@@ -97,7 +104,7 @@ class View:
 
     @property
     def waits(self) -> bool:
-        """Whether bytes wait for others."""
+        """Whether bytes wait for other bytes."""
         return any(sender.waits for sender in self.senders)
 
     @property
@@ -111,7 +118,7 @@ class View:
         return other.queue_up(self._count, one.segment_count) or new
 
     def _released(self, *, all_of_it: bool = False) -> Iterator[Arrival]:
-        """Yield the bytes that need not wait, or no longer."""
+        """Yield the bytes that do not have to wait, or do not have to wait any longer."""
         one, other = self.senders
         while one.queue or other.queue:
             choices = [

@@ -28,7 +28,7 @@ WINDOW_SHIFT: Final = 7  # a window of 8 MiB, which no single read of ours can f
 
 
 class Side(enum.Enum):
-    """The sender: the side that opened the connection, or the side that accepted it."""
+    """One side of a connection: the side that opened it, or the side that accepted it."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -39,16 +39,16 @@ class Side(enum.Enum):
 
 
 class Segments:
-    """The segments of one connection. A segment acknowledges the bytes that its sender has, as the caller reported.
+    """The segments of one connection.
 
-    Use this if you know when things arrive; TcpConversation is easier if everything arrives at once.
+    A segment acknowledges the bytes that, according to the caller, have reached its sender. Use this class if you know
+    when things arrive; TcpConversation is easier if everything arrives at once.
 
     Args:
         client, server: the addresses to show.
-        segment_bytes: the most payload in one segment, 1 to 65,495.
-        client_sequence, server_sequence: the initial sequence numbers, 32 bits. Connections with the same
-            addresses and ports need different ones; otherwise readers take the second for a repetition of the
-            first.
+        segment_bytes: the largest payload of one segment, 1 to 65,495.
+        client_sequence, server_sequence: the initial sequence numbers, 32 bits. Connections with the same addresses and
+            ports need different ones; otherwise readers take the second connection for a repetition of the first.
 
     Raises:
         UsageError: an address, size or number is out of range.
@@ -95,7 +95,7 @@ class Segments:
         return frame
 
     def leave_data(self, sender: Side, data: bytes) -> list[bytes]:
-        """Return data from `sender` as frames: as many segments as it takes, the last one pushed."""
+        """Return data from `sender` as frames: as many segments as needed, of which the last has the PSH flag."""
         frames = []
         for start in range(0, len(data), self._segment_bytes):
             payload = data[start : start + self._segment_bytes]
@@ -110,7 +110,7 @@ class Segments:
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """Note that `count` more of the other side's bytes have arrived; by default, all bytes that it sent."""
+        """Note that `count` more of the other side's bytes have arrived; by default, all bytes that it has sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence
@@ -119,9 +119,9 @@ class Segments:
 
 
 class TcpConversation:
-    """One connection as frames. Each method states an event and returns the frames that show it, in order.
+    """One connection as frames; each method states an event and returns the frames that show it, in order.
 
-    The caller keeps the time: all frames of one call have the time of their event.
+    The caller keeps the time: all frames that one call returns have the time of that event.
 
     Args:
         client, server, segment_bytes, client_sequence, server_sequence: as for Segments.
@@ -162,7 +162,7 @@ class TcpConversation:
         ]
 
     def send(self, sender: Side, data: bytes) -> list[bytes]:
-        """Show that `sender` sent `data`: segments, the last one pushed, and one acknowledgment."""
+        """Show that `sender` sent `data`: segments, of which the last has the PSH flag, and one acknowledgment."""
         self._require_open(sender)
         if not data:
             return []
@@ -171,13 +171,16 @@ class TcpConversation:
         return [*frames, self._leave(sender.other, ACK)]
 
     def finish(self, sender: Side) -> list[bytes]:
-        """Show that `sender` will send no more; the other side still may."""
+        """Show that `sender` will send no more; the other side may still send."""
         self._require_open(sender)
         self._finished.add(sender)
         return [self._leave(sender, FIN | ACK), self._leave(sender.other, ACK)]
 
     def reset(self, sender: Side) -> list[bytes]:
-        """Show that `sender` broke the connection off. Call it for both if something between them did."""
+        """Show that `sender` broke off the connection.
+
+        Call this for both sides if something between them broke it off.
+        """
         if not self._opened:
             raise UsageError("a connection is opened before it is reset")
         self._reset = True

@@ -1,12 +1,12 @@
 """Turns one side's segments into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
 Segments are put in order, and repeated bytes are dropped. Bytes that the capture never saw are left out, and so are
-bytes that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, and so are
-repetitions that contradict the first copy.
+bytes that it cut from a frame: they will not come, so nothing waits for them. All of these bytes are counted, and so
+are repetitions that contradict the first copy.
 
-A hole is given up by amount, never by time: when too much waits after it; or when the other side has acknowledged it,
-so it is not sent again, and LATER_COUNT segments with later bytes have come. `causality.py`, which puts both
-sides in order, gives up more.
+A hole is given up by amount, never by time, in two cases. Either too much waits after the hole. Or the other side has
+acknowledged the hole's bytes, so that they are not sent again, and LATER_COUNT segments with later bytes have arrived.
+`causality.py`, which puts both sides in order, gives up more.
 """
 
 from __future__ import annotations
@@ -22,19 +22,26 @@ from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, Contradiction, Held, R
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 EARLY_LIMIT_BYTES: Final = 1 << 20
-"""Early bytes wait for the bytes before them. When this many wait, the earlier bytes are given up."""
+"""The largest number of early bytes that wait for the bytes before them.
+
+Beyond this limit, the bytes before them are given up.
+"""
 PIECE_LIMIT_COUNT: Final = 1_024
-"""How many early pieces may wait, so that segments of one byte cost no more than others."""
+"""The largest number of early pieces that may wait, so that segments of one byte cost no more than others."""
 LATER_COUNT: Final = 64
-"""This many later segments may overtake one in a capture. After more, the capture lacks the acknowledged bytes."""
+"""The largest number of later segments that may overtake a segment in a capture.
+
+If more have overtaken it, the capture lacks the acknowledged bytes.
+"""
 OPENING_LIMIT_BYTES: Final = 1 << 16
-"""The widest window of a SYN. So at most this many bytes can overtake a late SYN, and its stream may begin at most this
-far after it.
+"""The widest window of a SYN, in bytes.
+
+So at most this many bytes can overtake a late SYN, and its stream may begin at most this many bytes after it.
 """
 
 
 CONFLICT_LIMIT: Final = 8
-"""How many contradictions are reported for each stream; all of them are counted."""
+"""The largest number of contradictions that are reported for each stream; all of them are counted."""
 
 
 class Ending(Enum):
@@ -48,12 +55,12 @@ class Ending(Enum):
 class Chunk(NamedTuple):
     """Bytes that became readable at one moment, all from one frame.
 
-    time_ns: since 1970, UTC; when the last segment needed for them crossed the wire.
+    time_ns: when the last segment needed for these bytes crossed the wire, in nanoseconds since 1970, UTC.
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame with these bytes.
     offset: the place of that frame's record in the file.
     cut_bytes: how many bytes right after these the capture cut from the frame.
-    ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
+    ahead: whether these bytes acknowledge bytes of the other side that the capture has not shown before them.
     """
 
     time_ns: int
@@ -82,24 +89,24 @@ class Stream:
     """The bytes that one side of one connection sent, as seen at one interface.
 
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
-    from_start: whether the capture has the SYN or the answer to it, before any bytes, so the first chunk begins the
-        stream (if no bytes are missing before it).
+    from_start: whether the capture has the SYN, or the answer to it, before any bytes. If so, the first chunk begins
+        the stream, unless bytes are missing before it.
     opened: whether this side opened the connection, as shown by the SYN or the answer to it; None if the connection
         begins with neither.
-    sent_bytes: the stream's bytes in all, with gaps, once it has ended: by its FIN, or by its RST with an ACK,
-        which comes after everything that was sent [RFC 9293] 3.10.5. None without either.
-    came_bytes: how many of them can have reached the other side. If that side reset the connection, it had no more
-        than its RST acknowledges; None if unknown.
-    data_bytes: how many could be read, without repetitions and gaps.
+    sent_bytes: the total size of the stream, including gaps, once it has ended. It ends with its FIN, or with its RST
+        with an ACK, which comes after everything that was sent [RFC 9293] 3.10.5. None if neither was seen.
+    came_bytes: how many of these bytes can have reached the other side. If that side reset the connection, it had
+        received no more than its RST acknowledges. None if unknown.
+    data_bytes: how many bytes could be read, without repetitions and gaps.
     gap_count, missing_bytes: how many gaps the capture has, and how many sent bytes it lacks there.
     snapped_bytes: how many of missing_bytes the capture's snapshot length cut from frames. These are not gaps.
-    retransmission_count: how many segments had bytes that had been there before.
-    conflict_count: how many repetitions had a different byte somewhere. The first copy counts. `conflicts` has the
-        first CONFLICT_LIMIT of them.
+    retransmission_count: how many segments had bytes that had been seen before.
+    conflict_count: how many repetitions differed in at least one byte. The first copy is the one that is used.
+        `conflicts` has the first CONFLICT_LIMIT of them.
     early_count: how many segments came before earlier bytes of the stream, or without them.
-    keep_alive_count: how many segments repeated the last byte to check that the other side is alive; the value of
-        this byte means nothing.
-    opposite: the stream of the other side; None for a stream by itself.
+    keep_alive_count: how many segments repeated the last byte to check that the other side is alive; the value of this
+        byte means nothing.
+    opposite: the stream of the other side; None for a stream on its own.
     """
 
     connection: int
@@ -123,13 +130,13 @@ class Stream:
     opened: bool | None = None
 
     def contradict(self, first: Frame, second: Frame) -> None:
-        """Count two frames that differ for the same place."""
+        """Count a conflict between two frames, which have different bytes for the same place."""
         self.conflict_count += 1
         if len(self.conflicts) < CONFLICT_LIMIT:
             self.conflicts.append(Contradiction.between(first, second))
 
     def said_of_conflicts(self) -> Iterator[tuple[str, str]]:
-        """Yield findings about the conflicts: code and text of each."""
+        """Yield a finding about each recorded conflict, as a code and a text."""
         for first, second, damaged in self.conflicts:
             text = f"{self}: frames {first} and {second} have other bytes for the same place of the stream"
             if damaged:
@@ -166,7 +173,7 @@ class InPlace(NamedTuple):
 class Direction:
     """Turns one side's segments into a stream.
 
-    Positions count the bytes of the stream from its initial sequence number, and do not wrap.
+    Positions count the bytes of the stream from its initial sequence number, and do not wrap around.
     """
 
     def __init__(self, stream: Stream, held: Held) -> None:
@@ -189,8 +196,8 @@ class Direction:
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a segment belongs to another connection.
 
-        A SYN with our SYN's number repeats ours. If we began without a SYN, a SYN right before our start is only late;
-        so is a SYN shortly before it, because the capture lacks the bytes between them.
+        A SYN with the same number as our SYN repeats ours. If we began without a SYN, a SYN right before our start is
+        only late. So is a SYN shortly before our start; the capture then lacks the bytes in between.
         """
         if self._next is None:
             return False
@@ -221,7 +228,7 @@ class Direction:
         """Note that the receiver has everything before this number.
 
         Args:
-            first: whether it answers our SYN, so the stream begins here.
+            first: whether the acknowledgment answers our SYN, so that the stream begins here.
         """
         if first and (self._next is None or self._is_begun_by((number - 1) % 2**32)):
             self._begin(number)
@@ -244,12 +251,12 @@ class Direction:
 
     @property
     def due(self) -> int | None:
-        """The position of the next expected byte; None if nothing was seen of the stream."""
+        """The position of the next expected byte; None if nothing of the stream has been seen."""
         return self._next
 
     @property
     def read_to(self) -> int | None:
-        """The number up to which everything was read, including a FIN; None if nothing was seen of the stream."""
+        """The number up to which everything was read, including a FIN; None if nothing of the stream has been seen."""
         return self._next if self._next is None or self._next != self._finish else self._next + 1
 
     @property
@@ -297,7 +304,10 @@ class Direction:
                 stream.came_bytes = came_bytes
 
     def _behind(self, number: int | None) -> int | None:
-        """Return how far a sequence number is behind the bytes read so far; None if it is another connection's."""
+        """Return how many bytes a sequence number is beyond those read so far, negative if it is among them.
+
+        Return None if it belongs to another connection.
+        """
         if number is None or self._next is None:
             return None
         distance = self._distance(number)
@@ -305,7 +315,7 @@ class Direction:
 
     @property
     def _lacking_bytes(self) -> int:
-        """How many bytes at the end were sent but are missing, as far as is known."""
+        """How many bytes at the end of the stream are missing although they were sent, as far as is known."""
         if self._next is not None and self._finish is not None:
             return self._finish - self._next
         known = self._next if self._next is not None else self._base
@@ -316,7 +326,7 @@ class Direction:
         return lacking_bytes if lacking_bytes > 1 else 0
 
     def _begin(self, start: int) -> None:
-        """Begin the stream with the number in its SYN or in the answer to that."""
+        """Begin the stream with the number in its SYN, or in the answer to the SYN."""
         if self._next is None:
             self._start_at(start)
         assert self._next is not None
@@ -346,7 +356,7 @@ class Direction:
         return not lost_bytes or (lost_bytes > 0 and is_near)
 
     def _distance(self, number: int) -> int:
-        """Return how far a sequence number is behind the next expected byte; below 0 for an earlier one."""
+        """Return how far a sequence number is beyond the next expected byte; negative for an earlier one."""
         assert self._next is not None
         return signed(number - self._next)
 
@@ -379,7 +389,10 @@ class Direction:
         self._give_up_acknowledged()
 
     def _give_up_acknowledged(self) -> None:
-        """Skip gaps that are acknowledged, and so not sent again, once LATER_COUNT pieces wait after them."""
+        """Skip gaps whose bytes were acknowledged, and so are not sent again.
+
+        A gap is skipped once more than LATER_COUNT pieces wait after it.
+        """
         while len(self._early) > LATER_COUNT and self._acknowledged is not None:
             if self._acknowledged < self._early[0].position:
                 break
@@ -406,7 +419,7 @@ class Direction:
             missing_bytes = 0
 
     def _put(self, data: bytes, needs: int | None, chunk: Chunk, frame: Frame) -> None:
-        """Put a chunk in the next place. Bytes that the capture cut from its frame will not come."""
+        """Put a chunk in the next place; bytes that the capture cut from its frame are not waited for."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
         self._recent.add(self._next, data, frame)
@@ -432,7 +445,10 @@ class Direction:
 
 
 class Early(NamedTuple):
-    """Payload at its position; the lowest position comes first, and among equal ones the payload that arrived first."""
+    """Payload at its position.
+
+    When sorted, the lowest position comes first; among equal positions, the payload that arrived first.
+    """
 
     position: int
     order: int

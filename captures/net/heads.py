@@ -11,17 +11,21 @@ from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_
 HEAD_BYTES: Final = 16
 """The size of the part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 TRIES_COUNT: Final = 16
-"""How many heads are tried in a chunk to find one that others follow, besides those in the longest possible chain."""
+"""The number of heads that are tried in a chunk to find one that others follow.
+
+The heads of the longest possible chain are tried in addition.
+"""
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 def chain_in(data: bytes) -> int | None:
-    """Return the offset of the first packet that others follow to the end of the data; None if there is none.
+    """Return the offset of the first packet that is followed by others to the end of the data.
 
-    At least two heads are needed, the second where the first one places it. A payload may contain such a chain, but
-    only if somebody made it so, to its last byte. Even then it is searched only if the head of its own packet was lost.
+    Return None if there is none. At least two heads are needed, the second at the place that the first one implies. A
+    payload may contain such a chain, but only if somebody crafted it to its last byte. Even then, the payload is
+    searched only if the head of its own packet was lost.
     """
     left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
     at = _SIGNATURE_AT
@@ -45,9 +49,9 @@ def chain_in(data: bytes) -> int | None:
 
 
 def head_in(data: bytes) -> tuple[int | None, int]:
-    """Return the offset and size of the last packet, if the data end in it or in the next head; otherwise None.
+    """Return the offset and the size of the first possible packet whose next head is not wholly in the data.
 
-    At most TRIES_COUNT heads are tried.
+    If there is none, the offset is None. At most TRIES_COUNT heads are tried.
     """
     at = _SIGNATURE_AT
     for _ in range(TRIES_COUNT):
@@ -62,7 +66,7 @@ def head_in(data: bytes) -> tuple[int | None, int]:
 
 
 def whole_size(head: bytes) -> int:
-    """Return the size of the packet with this head, its SessionHeader included; 0 if it is not a head."""
+    """Return the size of the packet with this head, including its SessionHeader; 0 if it is not a head."""
     buffer = PacketBuffer()
     try:
         buffer.feed(head)

@@ -26,9 +26,12 @@ FRAGMENT_OF_IP: Final = "fragments of IP"
 
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
-"""The most fragments of a packet: in good faith nobody makes more, and each is compared with the others."""
+"""The largest number of fragments of a packet.
+
+In good faith nobody makes more, and each fragment is compared with the others.
+"""
 MAX_PARTIAL_COUNT: Final = 256
-"""How many packets may wait for fragments; beyond this, the oldest is given up."""
+"""The largest number of packets that may wait for fragments; beyond this, the oldest is given up."""
 
 
 Key = tuple[bytes, bytes, int, int, str]
@@ -37,9 +40,9 @@ Key = tuple[bytes, bytes, int, int, str]
 class Datagram(NamedTuple):
     """The content of one IP packet.
 
-    source, destination: 4 or 16 bytes.
+    source, destination: the addresses, 4 or 16 bytes each.
     missing_bytes: how many bytes at the end of the payload the capture left out.
-    zone: the tunnel in which its addresses are valid; empty outside all tunnels.
+    zone: the tunnel in which the addresses are valid; empty outside all tunnels.
     """
 
     source: bytes
@@ -54,8 +57,8 @@ class Fragment(NamedTuple):
     """One fragment of a packet.
 
     key: source, destination, protocol, identification and zone, which all fragments of one packet share.
-    offset: the place of its first byte in the packet's payload.
-    more: whether another fragment follows it.
+    offset: the place of the fragment's first byte in the packet's payload.
+    more: whether another fragment follows this one.
     missing_bytes: as in a Datagram.
     """
 
@@ -68,7 +71,7 @@ class Fragment(NamedTuple):
 
 @dataclass(slots=True)
 class _Partial:
-    """A packet of which only some fragments have come."""
+    """A packet of which only some fragments have arrived."""
 
     pieces: dict[int, bytes] = field(default_factory=dict)
     whole_bytes: int | None = None
@@ -88,11 +91,11 @@ class IpReader:
 
     @property
     def waiting_count(self) -> int:
-        """The number of packets of which only some fragments have come."""
+        """The number of packets of which only some fragments have arrived."""
         return len(self._partial)
 
     def read(self, frame: bytes, start: int, missing_bytes: int = 0, zone: str = "") -> Datagram | str:
-        """Return the datagram that begins at `start`; if it is damaged or not whole yet, a text with the reason.
+        """Return the datagram that begins at `start`; if it is damaged or not whole yet, return the reason.
 
         Args:
             missing_bytes: how many bytes at the end of the frame the capture left out.
@@ -157,7 +160,7 @@ class IpReader:
         return DAMAGED_IP
 
     def add(self, fragment: Fragment) -> Datagram | None:
-        """Return the datagram, if this was its last missing fragment.
+        """Return the datagram if this was its last missing fragment, otherwise None.
 
         An overlap voids the whole packet, as in [RFC 5722]: nobody sends overlapping fragments in good faith.
         """

@@ -1,4 +1,4 @@
-"""Reads link layers: they say what a frame holds, and where that content begins.
+"""Reads the headers of link layers, which say what a frame holds, and where that content begins.
 
 The numbers are the LINKTYPE values that tcpdump.org lists.
 """
@@ -75,7 +75,7 @@ def _linux_cooked_2(frame: bytes) -> Held | None:
 
 
 def _loopback(frame: bytes) -> Held | None:
-    """Read four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Read four bytes with an address family, in the byte order of the machine that wrote them."""
     families = {int.from_bytes(frame[:4], "little"), int.from_bytes(frame[:4], "big")}
     return (IPV4, 4) if families & FAMILIES else None
 

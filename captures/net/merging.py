@@ -1,9 +1,10 @@
 """Merges several captures of the same traffic: the halves of a TAP in two files, or two capture points.
 
-Frames come in the order of their times, each interface with its own number. Clocks may differ. An acknowledgment
-crosses the wire after its bytes, so bytes seen at one place and acknowledged at another limit how far one clock is
-ahead of the other. Limits from both sides give the difference within a round trip. It decides only the order of
-frames: their times stay as they are, except that taps.py corrects those of halves of a TAP as they are read.
+Frames come in the order of their times, and each interface has its own number. Clocks may differ. An acknowledgment
+crosses the wire after the bytes that it acknowledges. So bytes seen at one place and acknowledged at another limit how
+far one clock is ahead of the other. Limits from both sides give the difference to within a round trip. It decides only
+the order of frames. Their times stay as they are, except that taps.py corrects the times of a TAP's halves as they are
+read.
 
 Files that one sniffer wrote one after another are one capture: connections continue from one into the next.
 """
@@ -23,13 +24,14 @@ from mqproto.captures.files.series import order_in_series, series_name
 from mqproto.captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
-"""How many frames of each capture are compared with the first capture's."""
+"""The number of frames of each capture that are compared with those of the first capture."""
 
 
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
-    """Return captures with the path of their first file; files of a series are one capture, wherever they are listed.
+    """Return captures, each with the path of its first file.
 
-    A file named twice is read twice, as two captures.
+    The files of a series become one capture, wherever they are listed. A file that is named twice is read twice, as two
+    captures.
     """
     times: Counter[str] = Counter()
     found: dict[tuple[str, int], list[tuple[str, Iterator[Frame]]]] = defaultdict(list)
@@ -41,7 +43,10 @@ def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, I
 
 
 def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Frame]:
-    """Yield the frames of one file after another. Damage ends only its own file; it is raised at the end."""
+    """Yield the frames of one file after another.
+
+    Damage ends only the file that it is in, and is raised after all files.
+    """
     damages: list[CaptureError | OSError] = []
     begun = []
     for path, frames in files:
@@ -73,7 +78,7 @@ def merged(
 def interleaved(
     captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
 ) -> Iterator[tuple[int, Frame]]:
-    """Yield the frames as `merged` does, each with the index of its capture and its number there."""
+    """Yield the frames as `merged` does, each with the index of its capture and with its number in that capture."""
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]

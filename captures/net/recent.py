@@ -1,9 +1,9 @@
 """Keeps the latest bytes of a stream to compare repetitions, and the latest frames of a capture to find damage.
 
-TCP resends segments that arrived damaged, and a capture has both copies. Bytes once read cannot be taken back. So
-frames wait for some later frames before they are read, and a damaged copy of an intact frame is passed over, as its
-receiver did. Checksums are computed only where they decide something: between copies that differ, and before a
-fault is reported.
+TCP resends segments that arrived damaged, and a capture has both copies. Bytes that were once read cannot be taken
+back. So frames wait for some later frames before they are read, and a damaged copy of an intact frame is passed over,
+just as the receiver passed over it. Checksums are computed only where they matter: between copies that differ, and
+before a fault is reported.
 """
 
 from __future__ import annotations
@@ -20,26 +20,35 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
 
 JUMP_LIMIT_BYTES: Final = 1 << 28
-"""A segment this many bytes from the next expected one belongs to another connection: no window is that wide."""
+"""The distance from the next expected byte, in bytes, beyond which a segment is another connection's.
+
+No window is that wide.
+"""
 COMPARED_BYTES: Final = 1 << 16
-"""How many of the bytes already read are kept."""
+"""The number of bytes already read that are kept."""
 COMPARED_COUNT: Final = 1_024
-"""How many of the pieces already read are kept."""
+"""The number of pieces already read that are kept."""
 PIECE_COST_BYTES: Final = 200
-"""The cost of keeping a piece, besides its bytes."""
+"""The cost of keeping a piece, in bytes, in addition to its own bytes."""
 AHEAD_COUNT: Final = 32
-"""A second copy may come at most this many frames later."""
+"""The largest number of frames by which a second copy may come later."""
 
 KEPT_COUNT: Final = 128
-"""How many frames are kept, to be checked before a fault is reported."""
+"""The number of frames that are kept, to be checked before a fault is reported."""
 LONGEST_BYTES: Final = 9_216
-"""The length of the longest frames on a wire. A network card has joined longer ones, whose checksums say nothing."""
+"""The length of the longest frames on a wire.
+
+Longer frames were joined by a network card, and their checksums say nothing.
+"""
 NEAR_COUNT: Final = 8
-"""A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
+"""The number of packets of a connection that a fault rests on, up to and including the one that shows it.
+
+The frames of these packets are checked.
+"""
 SAMPLE_COUNT: Final = 16
-"""For how many frames of one sender the checksums are checked."""
+"""The number of frames of one sender whose checksums are checked."""
 WAYS_LIMIT: Final = 1 << 16
-"""For how many directions of connections the progress is remembered."""
+"""The largest number of directions of connections whose progress is remembered."""
 
 Caught = tuple[Frame, Segment]
 
@@ -47,9 +56,9 @@ Caught = tuple[Frame, Segment]
 class Contradiction(NamedTuple):
     """Two frames with different bytes for the same place of a stream.
 
-    first: the frame that was captured first, whose bytes are read; but if it is damaged and the second came soon, the
-        second frame's bytes are read.
-    damaged: the number of the frame whose checksum alone does not fit; 0 if checksums do not decide it.
+    first: the frame that was captured first. Its bytes are read, unless it is damaged and the second frame came soon;
+        then the bytes of the second frame are read.
+    damaged: the number of the only frame whose checksum does not fit; 0 if checksums do not decide it.
     """
 
     first: int
@@ -75,7 +84,7 @@ class Recent:
     """The last pieces of a stream, each with its position, up to a limit.
 
     Args:
-        held: the bytes that all directions hold together, including the pieces kept here.
+        held: counts the bytes that all directions hold together, including the pieces kept here.
     """
 
     def __init__(self, held: Held) -> None:
@@ -94,10 +103,10 @@ class Recent:
     def add_many(
         self, position: int, sizes: Sequence[int], pieces: Callable[[int], Iterable[tuple[bytes, Frame]]]
     ) -> int:
-        """Add consecutive pieces; only those to be kept are read.
+        """Add consecutive pieces; only those that are to be kept are read.
 
         Returns:
-            The position after them.
+            The position after these pieces.
         """
         first, kept_bytes = len(sizes), 0
         while first and kept_bytes <= COMPARED_BYTES and len(sizes) - first <= COMPARED_COUNT:
@@ -161,10 +170,10 @@ def differ(at: int, one: bytes, position: int, other: bytes) -> bool:
 
 
 class DamagedCopies:
-    """Finds frames that are damaged copies of others.
+    """Finds frames that are damaged copies of other frames.
 
     Attributes:
-        passed: by the number of each frame to pass over, the intact frame.
+        passed: maps the number of each frame that is to be passed over to the intact frame.
     """
 
     def __init__(self) -> None:
@@ -218,7 +227,7 @@ def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -
     Args:
         kept: the last KEPT_COUNT frames in order, without those longer than LONGEST_BYTES.
         first, last: the numbers of the frames with the packet's first and last bytes.
-        source: the packet's source. With only one frame, it need not be the frame's source.
+        source: the packet's source. If the packet is in a single frame, the frame may have another source.
     """
     frames = list(kept)
     begin = bisect_left(frames, first, key=_number)
@@ -237,7 +246,10 @@ def _number(frame: Frame) -> int:
 
 
 def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
-    """Whether most checksums of a host do not fit: its card fills them in, or joins the segments that it receives."""
+    """Whether most of a host's checksums do not fit.
+
+    Its network card then fills them in, or joins the segments that it receives.
+    """
     wrong = count = 0
     for other in reversed(before):
         segment = segment_in(other, IpReader()) if other.interface.number == frame.interface.number else None

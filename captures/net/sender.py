@@ -17,7 +17,7 @@ class Lag(IntEnum):
 
     NONE = 0
     SKIPPED = 1
-    """Some of these bytes will not come, and the bytes after the gap have not reported it yet."""
+    """Some of these bytes will not come, and the bytes after the gap have not reported the gap yet."""
     LACKING = 2
 
 
@@ -25,7 +25,8 @@ class Waiting(NamedTuple):
     """A chunk in its place, and the bytes that it waits for.
 
     start, needs: as in mqproto.captures.net.direction.InPlace.
-    came, other_came: how many segments of both sides, and of the other side, had come by then.
+    came: how many segments of both sides had arrived when the chunk was queued.
+    other_came: how many segments of the other side had arrived by then.
     """
 
     start: int
@@ -39,9 +40,9 @@ class Sender(Direction):
     """A direction whose chunks wait for the bytes that they acknowledge.
 
     Attributes:
-        segment_count: how many of its segments have come.
-        absent: whether nothing waits for it until it is seen again, because it has not been seen for a long time,
-            though its bytes were acknowledged.
+        segment_count: how many segments of this direction have arrived.
+        absent: whether nothing waits for this direction until it is seen again. It has then not been seen for a long
+            time, although its bytes were acknowledged.
         queue: the waiting chunks, in order; `queue_bytes` is their size.
     """
 
@@ -64,7 +65,7 @@ class Sender(Direction):
         return True
 
     def pass_on(self, other: Sender) -> list[Arrival]:
-        """Return the bytes in place that need not wait, if nothing waits on either side."""
+        """Return the bytes in place that do not have to wait, if nothing waits on either side."""
         arrivals: list[Arrival] = []
         if other._in_place:
             return arrivals  # This segment has just released what they waited for: ours may answer them.
@@ -76,7 +77,7 @@ class Sender(Direction):
         return arrivals
 
     def hand_out(self, *, ahead: bool) -> Arrival:
-        """Take the first chunk from the queue."""
+        """Take the first chunk from the queue, and mark it as ahead if `ahead` is set."""
         chunk = self.queue.popleft().chunk
         self.queue_bytes -= len(chunk.data)
         self._held.total_bytes -= len(chunk.data) + PIECE_COST_BYTES
@@ -126,7 +127,8 @@ class Sender(Direction):
         """Note how this end stopped sending.
 
         Args:
-            finish: the sequence number of the FIN, if there was one, counted from the beginning without wrapping.
+            finish: the sequence number of the FIN, if there was one, counted from the beginning without wrapping
+                around.
         """
         self._finish = finish
         self.stream.ending = ending
@@ -141,20 +143,21 @@ class Sender(Direction):
         self._base, self._acknowledged = base, acknowledged
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload with this sequence number is exactly the next; for None, whether the next number is known.
+        """Whether a payload with this sequence number comes exactly next.
 
-        The caller makes sure that nothing is waiting.
+        For None, return whether the next number is known. The caller makes sure that nothing is waiting.
         """
         if self._next is None:
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
     def take_more(self, sizes: Sequence[int], pieces: Callable[[int], Iterable[tuple[bytes, Frame]]]) -> None:
-        """Add consecutive payloads at once, each exactly the next.
+        """Add several payloads at once, each of which follows exactly after the one before it.
 
         Args:
             sizes: the sizes of the payloads in bytes.
-            pieces: returns the payloads from an index on, with their frames: those to be remembered.
+            pieces: a function that takes an index, and returns the payloads from there on with their frames; these are
+                the ones to remember.
         """
         assert self._next is not None
         self._next = self._recent.add_many(self._next, sizes, pieces)

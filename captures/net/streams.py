@@ -1,7 +1,7 @@
-"""TCP reassembly, which turns segments into the bytes that each side sent, in causal order.  [RFC 9293] 3.4, 3.10.7.4
+"""TCP reassembly, which turns segments into the bytes that each side sent, in causal order. [RFC 9293] 3.4, 3.10.7.4
 
 A `Connection` has a `View` for each interface that saw it, and a view has a `Sender` for each side. `Reassembler` reads
-a capture of any size, and keeps a bounded part of it.
+a capture of any size, and keeps only a limited part of it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
-"""The most bytes that all connections together may hold.
+"""The largest number of bytes that all connections together may hold.
 
-Beyond this, the connection that has been silent longest gives up its part.
+Beyond this limit, the connection that has been silent for the longest time gives up its bytes.
 """
 CONNECTION_LIMIT: Final = 16_384
-"""How many connections are followed at a time. Beyond this, the one that has been silent longest is given up."""
+"""The largest number of connections that are followed at a time.
+
+Beyond this limit, the connection that has been silent for the longest time is given up.
+"""
 
 
 Ends = tuple[Endpoint, Endpoint]
@@ -37,9 +40,10 @@ def ends_of(one: Endpoint, other: Endpoint) -> Ends:
 
 
 def beginning_in(caught: Sequence[Caught]) -> int:
-    """Return the index of the segment with which the side of the first one begins: 0, or a later one that it overtook.
+    """Return the index of the segment with which the sender of the first segment begins.
 
-    Such a later segment is the side's SYN, a bare acknowledgment, or the bytes right before. Others may be
+    This is 0, or the index of a later segment that the first one overtook. Such a later segment is the side's SYN, a
+    bare acknowledgment, or the bytes right before those of the first segment. Other later segments may be
     retransmissions.
     """
     frame, first = caught[0]
@@ -65,8 +69,8 @@ def beginning_in(caught: Sequence[Caught]) -> int:
 class Reassembler:
     """Takes segments as they were captured; returns bytes in order.
 
-    A connection is known by its two ends, and each interface that saw it has separate streams: traffic captured at two
-    places is counted at each of them.
+    A connection is identified by its two ends. Each interface that saw it has separate streams: traffic that was
+    captured at two places is counted at each of them.
 
     Args:
         connection_limit: how many connections are followed at a time.
@@ -84,7 +88,7 @@ class Reassembler:
         self._held = Held()
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
-        """Take one segment; return the chunks that can be read now, and the ends of streams that it ends."""
+        """Take one segment; return the chunks that can be read now, and the ends of streams that the segment ends."""
         if frame.interface.number in self._halves:
             frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
@@ -118,7 +122,7 @@ class Reassembler:
         connection.contradict(damaged, whole, segment.source)
 
     def begins(self, frame: Frame, segment: Segment) -> bool:
-        """Whether a segment is the first of its side but has no SYN: then it may have overtaken others."""
+        """Whether a segment is the first of its side but has no SYN, and so may have overtaken others."""
         if segment.flags & SYN:
             return False
         connection = self._connections.get(ends_of(segment.source, segment.destination))
@@ -142,13 +146,15 @@ class Connection:
     """Two ends, and their bytes as each interface saw them.
 
     Args:
-        number: the `connection` of its streams.
-        first: the segment that it begins with. A SYN, or the answer to a SYN, shows who opened the connection.
-        held: the bytes held by all connections that are read together.
+        number: the number that the connection's streams have as `connection`.
+        first: the segment with which the connection begins. A SYN, or the answer to a SYN, shows who opened the
+            connection.
+        held: counts the bytes held by all connections that are read together.
         apart: whether two interfaces may have captured one direction each.
 
     Attributes:
-        waiting: in a part of a capture, the segments from the first one that may have overtaken others.
+        waiting: the segments that wait while only a part of a capture is read, beginning with the first one that may
+            have overtaken others.
     """
 
     def __init__(
@@ -192,7 +198,7 @@ class Connection:
         stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 
     def view(self, interface: Interface) -> View:
-        """Return one interface's view of it; a new one if the interface saw nothing so far."""
+        """Return one interface's view of the connection; a new one if the interface has not seen anything yet."""
         number = interface.number
         if number not in self._views:
             one, other = (
@@ -206,7 +212,7 @@ class Connection:
         return self._views[number]
 
     def known_view(self, interface: int) -> View | None:
-        """Return the view of an interface; None if it saw nothing."""
+        """Return the view of an interface; None if the interface has not seen anything."""
         return self._views.get(interface)
 
     def settle(self) -> list[Arrival]:
@@ -234,7 +240,7 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether bytes wait for others."""
+        """Whether bytes wait for other bytes."""
         return bool(self.waiting) or any(view.waits for view in self._views.values())
 
     @property

@@ -1,16 +1,16 @@
-"""Finds interfaces that each have a part of the traffic, and are read as one. The first segments of a capture show
-them.
+"""Finds interfaces that each have a part of the traffic, and are read as one.
 
-A full-duplex TAP has an interface for each direction of a line. A capture shows this if no connection has both
-directions at one interface, and some connection has one direction at one interface and the other at another.
+The first segments of a capture show them. A full-duplex TAP has an interface for each direction of a line. A capture
+shows a TAP if no connection has both directions at one interface, and some connection has one direction at one
+interface and the other at another.
 
 The interfaces of a bond, or a team, take turns, by segment or by connection and direction. Then bytes at one of them
-continue at the other, or are acknowledged there, again and again, while almost nothing was seen at both: each has
-exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is looked at
+continue at the other, or are acknowledged there, again and again. Almost nothing was seen at both, because each has
+exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is examined
 to its end, one turn is enough.
 
-If their clocks are apart, the times of one are corrected by the other, so that one clock tells all times.
-Acknowledgments tell how far they are apart, within a round trip.
+If the clocks of two such interfaces differ, the times of one are corrected, so that one clock tells all times.
+Acknowledgments show how far apart the clocks are, to within a round trip.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
-"""How many frames are looked at; if they do not show a TAP, the capture has none."""
+"""The number of frames that are examined; if they do not show a TAP, the capture has none."""
 SEEN_COUNT: Final = 64
-"""How many segments must follow the first one that looks like a TAP; none may contradict it."""
+"""The number of segments that must follow the first one that looks like a TAP; none may contradict it."""
 ALONE_COUNT: Final = 256
-"""After this many frames from a single interface, a second interface is not looked for."""
+"""The number of frames from a single interface after which no second interface is looked for."""
 TURNS_COUNT: Final = 8
-"""How often bytes at one interface of a bond must continue at the other, unless the capture ends."""
+"""How often bytes at one interface of a bond must continue at the other, unless the capture ends earlier."""
 BOTH_SHARE: Final = 8
-"""Less than one segment in this many may have been seen at both interfaces: resent segments may take the other
-interface.
+"""Interfaces take turns only if less than one segment in this many was seen at both of them.
+
+Some may be seen at both, because resent segments may take the other interface.
 """
 
 
 class Half(NamedTuple):
     """The interface as which a half of a TAP or a bond is read.
 
-    ahead_ns: how far its own clock is ahead of that interface's.
+    ahead_ns: how far this half's own clock is ahead of that interface's clock.
     """
 
     interface: Interface
     ahead_ns: int = 0
 
     def put_right(self, frame: Frame) -> Frame:
-        """Return a frame of this interface as a frame of the other half."""
+        """Return a frame of this half as a frame of the interface as which it is read."""
         time_ns = frame.time_ns and frame.time_ns - self.ahead_ns
         return frame._replace(interface=self.interface, time_ns=time_ns)
 
@@ -58,7 +59,7 @@ class Taps:
 
     Attributes:
         looked_at: the frames that were taken so far.
-        halves: by the number of an interface of a TAP or a bond, the interface as which it is read.
+        halves: maps the number of an interface of a TAP or a bond to the interface as which it is read.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Taps:
         """Take as many frames as needed.
 
         Raises:
-            CaptureError, OSError: raised by `frames`; the frames before that have been looked at.
+            CaptureError, OSError: raised by `frames`; the frames before the error have been looked at.
         """
         turns = _Turns()
         try:
@@ -131,7 +132,7 @@ class _Turns:
         self._both: Counter[tuple[int, int]] = Counter()
 
     def meet(self, interface: Interface) -> None:
-        """Note that an interface has a frame."""
+        """Note that a frame of this interface was seen."""
         self._interfaces.setdefault(interface.number, interface)
 
     def take(self, segment: Segment, here: int) -> None:
@@ -157,7 +158,7 @@ class _Turns:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is decided, for at least two interfaces, that they take turns or do not."""
+        """Whether at least two interfaces are known to take turns, or are known not to."""
         return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
 
     def is_alone(self, count: int) -> bool:
@@ -165,7 +166,7 @@ class _Turns:
         return len(self._interfaces) < 2 and count >= ALONE_COUNT
 
     def halves(self) -> dict[int, Half]:
-        """Return the halves: all interfaces of a bond are read as the first of them."""
+        """Return the halves; all interfaces of a bond are read as its first interface."""
         found: dict[int, Half] = {}
         for first, second in self._pairs():
             if self._is_bond((first, second)) and first not in found:

@@ -32,7 +32,8 @@ MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
 class Endpoint(NamedTuple):
     """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port.
 
-    In a numbered tunnel the number follows the address, because others may have the same: 10.0.0.1%vxlan42.
+    In a numbered tunnel, the number follows the address, as in 10.0.0.1%vxlan42, because other tunnels may use the same
+    address.
     """
 
     host: str
@@ -77,10 +78,10 @@ class Segment(NamedTuple):
 def encode_frame(segment: Segment, identification: int) -> bytes:
     """Return the segment as an Ethernet frame with correct checksums.
 
-    The hardware addresses are made from the IP addresses, so people can tell them apart.
+    The hardware addresses are made from the IP addresses, so that people can tell them apart.
 
     Args:
-        segment: headers, options and payload fit in 65,535 bytes.
+        segment: its headers, options and payload must fit in 65,535 bytes.
         identification: numbers the packets of one host, 16 bits.
     """
     source, destination = socket.inet_aton(segment.source.host), socket.inet_aton(segment.destination.host)
@@ -132,8 +133,8 @@ def ip_frame(
 def decode_segment(datagram: Datagram) -> Segment | None:
     """Return the TCP segment in an IP packet; None if it is damaged.
 
-    Checksums are ignored here; `sum_fits` checks them where they decide something. A frame that the capture cut short
-    yields the rest of its payload.
+    Checksums are ignored here; `sum_fits` checks them where they matter. If the capture cut the frame short, the
+    segment has the part of the payload that is left.
     """
     data = datagram.payload
     if len(data) < TCP_HEADER.size:
@@ -158,10 +159,10 @@ def decode_segment(datagram: Datagram) -> Segment | None:
 
 
 def sum_fits(datagram: Datagram) -> bool | None:
-    """Whether the checksum of a TCP segment fits.  [RFC 9293] 3.1
+    """Return whether the checksum of a TCP segment fits; None if that is unknown.  [RFC 9293] 3.1
 
-    None if unknown: the capture cut the segment, or captured it before the network card filled in the checksum.
-    The field is then zero, or the sum of the pseudo header, to which the card adds the rest.
+    It is unknown if the capture cut the segment, or captured it before the network card filled in the checksum. The
+    field is then zero, or the sum of the pseudo header, to which the card adds the rest.
     """
     data = datagram.payload
     if datagram.missing_bytes or len(data) < TCP_HEADER.size:
@@ -175,7 +176,7 @@ def sum_fits(datagram: Datagram) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def endpoint(address: bytes, port: int, zone: str = "") -> Endpoint:
-    """Return an address from a packet, 4 or 16 bytes, with a port; in a tunnel its zone is part of the host."""
+    """Return an address from a packet, 4 or 16 bytes, with a port; in a tunnel, the host includes the zone."""
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
     return Endpoint(socket.inet_ntop(family, address) + (f"%{zone}" if zone else ""), port)
 

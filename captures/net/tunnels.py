@@ -1,7 +1,7 @@
-"""Finds the content of a frame inside all its tunnels, by one table of encapsulations.
+"""Finds the content of a frame inside all its tunnels, with one table of encapsulations.
 
-Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
-LAYERS says what follows one kind of header. Plain frames with TCP never need it.
+Port mirrors of switches and clouds, providers' lines and networks of containers wrap what they carry. Each line of
+LAYERS says what follows one kind of header. Plain frames with TCP never need this table.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 
 MAX_LAYERS: Final = 16
-"""How many headers are followed: a mirror of a tenant's tunnel has 8, or 11 after MPLS and PPPoE."""
+"""The largest number of headers that are followed in a frame.
+
+A mirrored frame from a tenant's tunnel has 8, or 11 if it came over MPLS and PPPoE.
+"""
 MAX_PARTS: Final = 32
-"""How many labels, extensions or tags one header may have."""
+"""The largest number of labels, extensions or tags in one header."""
 
 NOT_READ: Final = ", which is not read"
-"""The end of a frame's name, if the frame may contain MSMQ that is not read."""
+"""The ending of a frame's name that says that the frame may contain MSMQ, but is not read."""
 NO_FRAME: Final = "a frame or a tunnel, damaged or cut off" + NOT_READ
 TOO_DEEP: Final = "tunnels in tunnels" + NOT_READ
 LENGTH_LIMIT: Final = 0x600
@@ -40,7 +43,7 @@ LENGTH_LIMIT: Final = 0x600
 
 
 class Kind(enum.Enum):
-    """The kind of number that a layer has, and the text for a number without a name."""
+    """The kind of number that identifies a layer; each value is the text for a number without a name."""
 
     LINK = "of link type {}"
     TYPE = "EtherType 0x{:04x}"
@@ -54,8 +57,8 @@ class Kind(enum.Enum):
 class Layer(NamedTuple):
     """The next layer, and where it begins.
 
-    zone: the tunnel's number, if addresses inside may also be used elsewhere. A number that differs between the two
-        directions of a connection, as in GTP and MPLS, is not a zone.
+    zone: the tunnel's number, if addresses inside the tunnel may also be used elsewhere. A number that differs between
+        the two directions of a connection, as in GTP and MPLS, is not a zone.
     """
 
     kind: Kind
@@ -68,7 +71,7 @@ def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -
     """Return the innermost IP packet with TCP or UDP that a frame holds or completes; otherwise the frame's name.
 
     Args:
-        missing_bytes: how many bytes at its end the capture left out.
+        missing_bytes: how many bytes at the end of the frame the capture left out.
         ip: puts fragments together, outside and inside tunnels.
     """
     start = ip_start(link_type, data)
@@ -84,7 +87,11 @@ def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -
 def _unwrapped(
     layer: Layer, data: bytes, missing_bytes: int, ip: IpReader, found: Datagram | None = None
 ) -> Datagram | str:
-    """Return the innermost IP packet in data after some header, or else a name; `found` is the IP packet around it."""
+    """Return the innermost IP packet in the data after a header; if there is none, return a name for the frame.
+
+    Args:
+        found: the IP packet around the data, if any.
+    """
     zone = ""
     for _ in range(MAX_LAYERS):
         if layer.kind is Kind.TYPE and layer.number in IP_TYPES:
@@ -120,7 +127,7 @@ def _ip(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _typed(data: bytes, found: Held | None, zone: str = "") -> Layer:
-    """Return the layer that an EtherType announces; or LLC, if a length is in its place."""
+    """Return the layer that an EtherType announces, or LLC if there is a length in place of the EtherType."""
     number, at = found or (0, len(data))
     if number >= LENGTH_LIMIT:
         return Layer(Kind.TYPE, number, at, zone)
@@ -153,7 +160,9 @@ def _pppoe(data: bytes, at: int) -> Layer:
 
 
 def _mpls(data: bytes, at: int) -> Layer:
-    """Skip labels. The next bits tell IP from Ethernet, perhaps with a control word.  [RFC 3032], [RFC 4385]"""
+    """Skip the labels of MPLS; the bits after them tell IP from Ethernet, perhaps with a control word. [RFC 3032], [RFC
+    4385]
+    """
     for _ in range(MAX_PARTS):
         is_last = data[at + 2] & 1
         at += 4
@@ -173,7 +182,8 @@ def _is_known(layer: Layer) -> bool:
 def _gre(data: bytes, at: int) -> Layer | None:
     """Read GRE, [RFC 2784], [RFC 2890]; version 1 is PPTP's, [RFC 2637] 4.1.
 
-    In NVGRE, [RFC 7637] 3.2, the key's upper 24 bits are the tenant, from 0x1000 on; the others differ by flow.
+    In NVGRE, [RFC 7637] 3.2, the upper 24 bits of the key are the tenant's number, which is at least 0x1000; the lower
+    bits differ by flow.
     """
     flags, number = struct.unpack_from("!HH", data, at)
     at += 4
@@ -244,7 +254,10 @@ def _gtp(data: bytes, at: int) -> Layer | None:
 
 
 def _tzsp(data: bytes, at: int) -> Layer | None:
-    """Read TZSP, mirrors by routers of MikroTik and others: tags, where 0 is padding and 1 the last, then Ethernet."""
+    """Read TZSP, which routers of MikroTik and others use for mirrored traffic.
+
+    It has tags, of which 0 is padding and 1 is the last one, and then Ethernet.
+    """
     head, link = struct.unpack_from("!HH", data, at)
     at += 4
     if head != 0x0100 or link != 1:
@@ -282,7 +295,7 @@ def _link(link_type: int) -> Reader:
 
 
 def _tag(size_bytes: int) -> Reader:
-    """Read a tag with an EtherType after it."""
+    """Return a reader of a tag that is followed by an EtherType."""
     return lambda data, at: _typed(data, behind_type(data, at + size_bytes - 2))
 
 

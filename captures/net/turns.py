@@ -1,4 +1,4 @@
-"""The beginnings and ends of connections, by their SYN, FIN and RST, for pictures of links and nodes."""
+"""The beginnings and ends of connections, found by their SYN, FIN and RST, for pictures of links and nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 TURNS_LIMIT: Final = 100_000
-"""How many turns are kept; a capture may begin and end any number of connections."""
+"""The largest number of turns that are kept; a capture may begin and end any number of connections."""
 FOLLOWED_LIMIT: Final = 16_384
-"""For how many connections at a time the turns are remembered."""
+"""The largest number of connections whose turns are remembered at the same time."""
 
 
 class Turned(Enum):
-    """An end's action on a connection. A refused connection never existed."""
+    """What an end did to a connection; a refused connection never existed."""
 
     OPENS = "opens"
     ANSWERS = "answers"
@@ -27,7 +27,7 @@ class Turned(Enum):
 class Turn(NamedTuple):
     """The first time that one end of a connection did something.
 
-    comment: the comment of its frame; our own captures have one if a link was cut.
+    comment: the comment of the turn's frame; our own captures have one if a link was cut.
     """
 
     time_ns: int
@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """Collects turns, each only once, even if several capture points saw it or TCP repeated it.
+    """Collects turns, each only once, even if several capture points saw it or TCP repeated its segment.
 
     Attributes:
         found: the turns in the order of the capture.

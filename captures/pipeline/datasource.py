@@ -1,27 +1,28 @@
 """Makes captures a data source of Spark, with a row for each TCP segment or for each file.
 
     spark.read.format("mqproto").load("s3://bucket/day-*/*.pcapng")
+
     spark.readStream.format("mqproto").load("captures/")
 
-Packets and messages come from segments in many places: mqproto.captures.spark has them.
+Packets and messages are put together from segments in many places: mqproto.captures.spark has them.
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ?, []
 and {}, and the URIs listed in mqproto.captures.pipeline.source.storage.
 
 Options:
-    rows: "segments", the default, with the columns SEGMENTS, for all traffic and not only MSMQ; or "files", with the
-        columns FILES.
+    rows: "segments", the default, has the columns SEGMENTS, for all traffic and not only MSMQ; "files" has the columns
+        FILES.
     mode: "FAILFAST", the default, fails at a file that is damaged or not a capture; "PERMISSIVE" reads what it can.
     rangeBytes: how much of a file is read at a time; by default 64 MiB.
 
-Spark does not tell a Python source which columns a query uses: with .schema("file string, frame long") only these
-are read. By default, all columns are read except the bytes of segments, which cost most.
+Spark does not tell a Python source which columns a query uses. With .schema("file string, frame long"), only these
+columns are read. By default, all columns are read except the bytes of segments, which cost most.
 
 Segments are read by many tasks. When the query is planned, one process finds and proves where a capture's records
 begin, which takes about half a second for each million frames. It fetches each object once, and the tasks fetch it
 again. A packet that IP cut into fragments is put together if all of them are in one range.
 
-A stream reports each file when it is complete, from folders of this machine; see
+A stream watches folders of this machine, and reports each file when it is complete; see
 mqproto.captures.pipeline.source.arrivals. Its options:
     maxFilesPerTrigger: the maximum number of files in a batch; by default all complete files.
     settleSeconds: the last file of a series is complete after this time without a write; by default 60.
@@ -66,7 +67,7 @@ from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.pipeline.source.storage import absolute, is_remote
 
 BATCH_ROWS: Final = 32_768
-"""The most rows of a batch, which goes to the JVM in one piece."""
+"""The largest number of rows in a batch, which goes to the JVM in one piece."""
 
 SEGMENTS: Final = pa.schema(
     [
@@ -88,12 +89,13 @@ SEGMENTS: Final = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-"""The columns of segments, with a row for each.
+"""The columns of segments, with a row for each segment.
 
-    offset, frame: the place of its frame's record in the file, and the frame's number, counted from 1 over the file.
-    time_ns: since 1970, UTC; `time` is the same in whole microseconds.
-    flags: the byte with FIN, SYN, RST, PSH and ACK.
-    size, payload: the segment's bytes, without headers.
+offset: the place in the file of the record of the segment's frame.
+frame: the number of that frame, counted from 1 over the file.
+time_ns: the time in nanoseconds since 1970, UTC; `time` is the same in whole microseconds.
+flags: the byte with FIN, SYN, RST, PSH and ACK.
+size, payload: the size and the bytes of the segment, without headers.
 """
 
 FILES: Final = pa.schema(
@@ -108,19 +110,19 @@ FILES: Final = pa.schema(
         ("damage", pa.string()),
     ]
 )
-"""The columns of files, with a row for each, as in mqproto.captures.pipeline.run.inputs.
+"""The columns of files, with a row for each file, as in mqproto.captures.pipeline.run.inputs.
 
-    first_ns: when its first frame was captured; null if it has none.
-    damage: why the file or its first frame cannot be read; then `form` and the columns after it are null.
+first_ns: when the file's first frame was captured; null if it has none.
+damage: why the file or its first frame cannot be read. If it is not null, `form` and the columns after it are null.
 """
 
 
 KINDS: Final = {"segments": SEGMENTS, "files": FILES}
 DEAR: Final = "payload"
-"""The column that is returned only on request."""
+"""The name of the column that is returned only on request."""
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 TOLD: Final = "told"
-"""The key in a stream's offset, for the contents of all reported files that still exist."""
+"""The key, in a stream's offset, under which the contents of all reported files that still exist are kept."""
 
 
 class CaptureSource(DataSource):
@@ -323,9 +325,9 @@ READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the files that are in one offset but not in an earlier one.
 
-    A file is known by its content before it was packed: so it is reported once, whatever its name, even if it is
-    packed, touched or moved. The offsets are in the checkpoint of the query, and leave out files that are gone from
-    the folders.
+    A file is identified by its content before it was packed. So it is reported once, whatever its name, even if it is
+    packed, touched or moved. The offsets are in the checkpoint of the query, and leave out files that are gone from the
+    folders.
     """
 
     def __init__(self, options: _Options) -> None:

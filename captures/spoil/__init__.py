@@ -2,8 +2,9 @@
 
     python -m mqproto.captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
 
-Each function takes frames and yields frames, one at a time. Shares are in percent; the same seed damages a capture in
-the same way on any machine and Python. A frame's comment says what was done to it, unless the frame is gone.
+Each function takes frames and yields frames, one at a time. Shares are given in percent. The same seed damages a
+capture in the same way on any machine and with any version of Python. A frame's comment says what was done to it,
+unless the frame was dropped.
 """
 
 from mqproto.captures.spoil.command import main

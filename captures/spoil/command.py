@@ -25,7 +25,7 @@ SHARES: Final = {
     "swap": "frames that change places with the next one",
     "delay": "frames that are overtaken",
 }
-"""Kinds of damage that hit some frames, each with its description."""
+"""The kinds of damage that hit only some frames, each with its description."""
 LATE_NS: Final = 20_000
 """The time, in nanoseconds, that a host takes to forward a packet with a translated address."""
 

@@ -25,20 +25,23 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
     "loopback": (NULL, struct.pack("<I", 2)),
     "raw": (RAW_IP, b""),
 }
-"""For each link layer, by name: the link type, and the bytes before the IP packet."""
+"""For each link layer, given by name: the link type, and the bytes before the IP packet."""
 
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
-"""The most frames that may overtake a late one."""
+"""The limit for the number of frames that may overtake a late one."""
 
 
 def dice(seed: int, subject: str) -> random.Random:
-    """Return the random numbers for one kind of damage, so that more of it leaves the other kinds unchanged."""
+    """Return a random number generator for one kind of damage.
+
+    Because each kind has its own, more of one leaves the others unchanged.
+    """
     return random.Random(f"{seed}/{subject}")
 
 
 def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Lose some frames."""
+    """Drop some frames."""
     chance = dice(seed, "lose")
     return (frame for frame in frames if chance.random() * 100 >= percent)
 
@@ -46,10 +49,11 @@ def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Fra
 def repeated(
     frames: Iterable[Frame], percent: float, seed: int = 0, *, damaged: bool = False
 ) -> Iterator[Frame]:
-    """Repeat some frames, up to eight frames later: sent again, or captured twice.
+    """Repeat some frames, up to eight frames later, as if they had been sent again or captured twice.
 
     Args:
-        damaged: whether they were sent again because they arrived damaged: with one bit changed after the heads.
+        damaged: whether the frames were sent again because they arrived damaged; then the first copy has one bit
+            changed after its headers.
     """
     chance = dice(seed, "repeat")
     waiting = _Waiting()
@@ -63,7 +67,7 @@ def repeated(
 
 
 def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
-    """Return a frame with one bit changed, after the first 54 bytes, which usually are its heads."""
+    """Return a frame with one bit changed after the first 54 bytes, which are usually its headers."""
     data = bytearray(frame.data)
     if len(data) > HEADS_BYTES:
         data[chance.randrange(HEADS_BYTES, len(data))] ^= 1 << chance.randrange(8)
@@ -71,7 +75,7 @@ def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
 
 
 def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Let some frames be overtaken by up to eight later ones."""
+    """Delay some frames, each of which is overtaken by up to eight later ones."""
     chance = dice(seed, "delay")
     waiting = _Waiting()
     for place, frame in enumerate(frames):
@@ -84,9 +88,9 @@ def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
 
 
 def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Swap some frames with the next one, as a card with several queues does.
+    """Swap some frames with the next one, as a network card with several queues does.
 
-    Each gets the time of its new place, so times do not go back.
+    Each frame gets the time that belongs to its new place, so times do not go back.
     """
     chance = dice(seed, "swap")
     stream = iter(frames)
@@ -100,9 +104,9 @@ def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
 
 
 def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Frame]:
-    """Let each frame be overtaken by up to `places` others, as by a card with several queues.
+    """Let up to `places` other frames overtake each frame, as in a network card with several queues.
 
-    As in `swapped`, each gets the time of its new place.
+    As in `swapped`, each frame gets the time that belongs to its new place.
     """
     chance = dice(seed, "shuffle")
     in_order = list(frames)
@@ -113,7 +117,10 @@ def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Fr
 
 
 def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame]:
-    """Start late and stop early: drop this many frames at either end."""
+    """Drop the first `start` and the last `end` frames.
+
+    The result looks as if the capture had started late and stopped early.
+    """
     waiting: deque[Frame] = deque()
     for frame in islice(frames, start, None):
         waiting.append(frame)
@@ -122,14 +129,17 @@ def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame
 
 
 def shortened(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """Cut each frame to at most this many bytes: a snapshot length."""
+    """Cut each frame to at most this many bytes, as a snapshot length does."""
     for frame in frames:
         missing_bytes = max(0, len(frame.data) - size_bytes)
         yield frame._replace(data=frame.data[:size_bytes], missing_bytes=frame.missing_bytes + missing_bytes)
 
 
 def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
-    """Yield the IP packets in frames of another link layer, one of HEADERS; frames without one are left out."""
+    """Yield the IP packets in frames of another link layer, one of HEADERS.
+
+    Frames without an IP packet are left out.
+    """
     link_type, header = HEADERS[link]
     for frame in frames:
         start = ip_start(frame.link_type, frame.data)
@@ -139,7 +149,7 @@ def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
 
 
 def noted(frame: Frame, comment: str) -> Frame:
-    """Return a frame whose comment says what was done to it."""
+    """Return a frame with a comment added that says what was done to it."""
     return frame._replace(comment=f"{frame.comment}; {comment}" if frame.comment else comment)
 
 
@@ -151,16 +161,16 @@ class _Waiting:
         self._time_ns = 0
 
     def add(self, until: int, frame: Frame) -> None:
-        """Let a frame wait until `until` frames have come."""
+        """Let a frame wait until the frame with the index `until` has been seen."""
         self._frames.append((until, frame))
 
     def due(self, place: int, time_ns: int) -> list[Frame]:
-        """Return the frames whose place has come."""
+        """Return the frames that have waited long enough."""
         self._time_ns = max(self._time_ns, time_ns)
         ready = [frame for until, frame in self._frames if until <= place]
         self._frames = [entry for entry in self._frames if entry[0] > place]
         return [frame._replace(time_ns=self._time_ns) for frame in ready]
 
     def rest(self) -> list[Frame]:
-        """Return all remaining frames: nothing more comes for them to wait for."""
+        """Return all remaining frames, because there is nothing more to wait for."""
         return [frame._replace(time_ns=self._time_ns) for _, frame in self._frames]

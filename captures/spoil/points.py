@@ -1,5 +1,7 @@
-"""Simulates the places and clocks of sniffers: the two halves of a TAP, a sniffer at each host, a sniffer on
-both sides of address translation, and wrong clocks.
+"""Simulates the places and clocks of sniffers.
+
+These are the two halves of a TAP, a sniffer at each host, a sniffer on both sides of address translation, and wrong
+clocks.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ SIDES: Final = ("inside", "outside")
 
 
 def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Apply a full-duplex TAP: one direction between two hosts is captured at one interface, the rest at another.
+    """Simulate a full-duplex TAP.
 
-    Packets from the host with the lower address are at the first interface; within one host the port decides. Frames
-    without IP are captured at the first.
+    One direction between two hosts is captured at one interface, and the other at a second one. Packets from the host
+    with the lower address are captured at the first interface. If both ends are on one host, the ports decide. Frames
+    without IP are captured at the first interface.
     """
     for frame in frames:
         ends = _ends(frame)
@@ -37,9 +40,10 @@ def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Put a sniffer at each host: every frame is captured where it leaves, and again where it arrives.
+    """Simulate a sniffer at each host.
 
-    Hosts are numbered in the order in which they are first seen. Frames without IP are not captured.
+    Every frame is captured where it leaves, and again where it arrives. Hosts are numbered in the order in which they
+    are first seen. Frames without IP are not captured.
     """
     numbers: dict[bytes, int] = {}
     for frame in frames:
@@ -52,11 +56,11 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
-    """Apply a host that translates addresses, captured at all its interfaces, as `tcpdump -i any` does.
+    """Simulate a host that translates addresses, captured at all its interfaces, as `tcpdump -i any` does.
 
-    Each segment is seen twice: with its client's address, and with the host's, which has a port for each client port.
-    The client is the first sender, or the receiver of the answer to a SYN. The second copy is later. Anything but IPv4
-    segments is seen once.
+    Each segment is seen twice: first with its client's address, and later with the host's, which has one port for each
+    port of a client. The client is the first sender; if the first segment answers a SYN, it is the receiver. Anything
+    except IPv4 segments is seen once.
 
     Args:
         late_ns: the delay of the second copy.
@@ -91,7 +95,7 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
 
 
 def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Frame:
-    """Return a frame in which the host's address and port replace the client's."""
+    """Return a frame in which the host's address and port replace those of the client."""
     data = bytearray(frame.data)
     at, port_at = (place.ip + 16, place.tcp + 2) if is_answer else (place.ip + 12, place.tcp)
     data[at : at + 4] = TRANSLATOR
@@ -102,7 +106,7 @@ def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Fram
 
 
 def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = False) -> Iterator[Frame]:
-    """Send frames by two interfaces of a bond that take turns at random.
+    """Send frames through the two interfaces of a bond, one of which is chosen at random for each frame.
 
     Args:
         by_connection: whether all frames in one direction of a connection use the same interface.
@@ -119,7 +123,10 @@ def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = Fals
 def skewed(
     frames: Iterable[Frame], offset_ns: int, drift_ppm: float = 0, interfaces: Collection[int] | None = None
 ) -> Iterator[Frame]:
-    """Let the clocks of some interfaces, or of all, be wrong: ahead by an offset, and gaining more with time."""
+    """Make the clocks of some or all interfaces wrong.
+
+    They are ahead by an offset, which grows with a drift.
+    """
     first_ns: int | None = None
     for frame in frames:
         if interfaces is not None and frame.interface.number not in interfaces:
@@ -135,7 +142,10 @@ def _interface(frame: Frame, number: int, name: str) -> Interface:
 
 
 def _ends(frame: Frame) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]] | None:
-    """Return source and destination of an IP packet: each an address, and a port if it has one."""
+    """Return the source and the destination of an IP packet.
+
+    Each has its address, and its port if there is one.
+    """
     data, ip = frame.data, ip_start(frame.link_type, frame.data)
     if ip is None:
         return None

@@ -1,7 +1,8 @@
-"""Shows the same segments as other cards and kernels would have shown them: joined, cut up, or before their SYN.
+"""Shows segments as other network cards and kernels would have shown them.
 
-Both sides sent and received the same; a sniffer on one of the machines sees how its own kernel hands segments to
-its card (TSO) and takes them from it (GRO). Frames without a whole TCP segment stay unchanged, as do fragments.
+They are joined, split, or shown before their SYN. Both sides sent and received the same bytes. But a sniffer on one of
+the machines sees how its own kernel hands segments to its card (TSO) and takes them from it (GRO). Frames without a
+whole TCP segment stay unchanged, as do fragments.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ from mqproto.captures.net.tcp import (
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
-"""The greatest length that an IP packet can state; a longer packet states 0, as kernels do."""
+"""The greatest length that an IP packet can state; a longer packet states 0, as kernels make it do."""
 LATEST: Final = 3
-"""The most segments of a connection that may overtake its SYN."""
+"""The maximum number of segments of a connection that may overtake its SYN."""
 
 
 class Placed(NamedTuple):
-    """Where a frame's segment is.
+    """The place of the TCP segment in a frame.
 
-    ends: source and destination, each an address and a port. ip, tcp, payload: where they begin. end: where it ends.
+    ends: its source and destination, each an address and a port.
+    ip, tcp, payload: the offsets at which the IP header, the TCP header and the payload begin.
+    end: the offset at which the payload ends.
     """
 
     ends: tuple[bytes, bytes]
@@ -48,7 +51,7 @@ class Placed(NamedTuple):
 
 
 def placed(frame: Frame) -> Placed | None:
-    """Return the place of the whole segment in a frame; None if it holds none."""
+    """Return the place of the whole segment in a frame; None if the frame has no whole segment."""
     data, ip = frame.data, ip_start(frame.link_type, frame.data)
     if ip is None or frame.missing_bytes:
         return None
@@ -77,8 +80,8 @@ def coalesced(
 ) -> Iterator[Frame]:
     """Join some segments to the previous segment, which they continue, as GRO and TSO do.
 
-    They must follow it directly, at the same interface. A packet of more than 64 KiB has no length, as kernels write
-    packets that never cross a wire (BIG TCP).
+    The frames must follow each other directly, at the same interface. A packet of more than 64 KiB states no length, as
+    when kernels write packets that never cross a wire (BIG TCP).
 
     Args:
         limit_bytes: the greatest size of a frame.
@@ -98,7 +101,10 @@ def coalesced(
 
 
 def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """Cut segments with more payload than this into several, as a card does, all at the same moment."""
+    """Split segments with more payload than this into several with the same time.
+
+    A network card does the same.
+    """
     for frame in frames:
         place = placed(frame)
         if place is None or place.end - place.payload <= size_bytes:
@@ -113,7 +119,10 @@ def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
 
 
 def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Show the SYNs of some connections up to three segments late, at the time of the last."""
+    """Show the SYNs of some connections up to three segments late.
+
+    Each gets the time of the last segment that overtook it.
+    """
     chance = dice(seed, "syn")
     waiting: dict[frozenset[bytes], tuple[Frame, int]] = {}
     time_ns = 0
@@ -139,9 +148,9 @@ def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterato
 
 
 def summed(frame: Frame, *, by_card: bool = False) -> Frame:
-    """Return a frame with the correct checksum of its segment; a frame without TCP stays as it is.
+    """Return a frame with the correct checksum of its segment; a frame without TCP is returned unchanged.
 
-    by_card: whether to write only the sum of the pseudo header, as a kernel does if the card adds the rest.
+    by_card: whether to write only the sum of the pseudo header, as a kernel does if the network card adds the rest.
     """
     place = placed(frame)
     if place is None:
@@ -158,7 +167,7 @@ def summed(frame: Frame, *, by_card: bool = False) -> Frame:
 
 
 def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
-    """Return two frames as one; None if no kernel joins them."""
+    """Return two frames joined into one; None if no kernel would join them."""
     one, other = placed(frame), placed(following)
     if one is None or other is None or one.ends != other.ends or frame.interface != following.interface:
         return None
@@ -177,7 +186,7 @@ def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
 
 
 def written(frame: Frame, place: Placed, sequence: int, flags: int, payload: bytes) -> Frame:
-    """Return a frame with another payload, and TCP's checksum left to the card."""
+    """Return a frame with another payload, whose TCP checksum is left to the network card."""
     head = bytearray(frame.data[: place.payload])
     struct.pack_into("!I", head, place.tcp + 4, sequence % 2**32)
     head[place.tcp + 13] = flags

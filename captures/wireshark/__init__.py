@@ -1,4 +1,4 @@
-"""A dissector for Wireshark and tshark, generated from the layouts of mqproto/wire."""
+"""A dissector for Wireshark and tshark that is generated from the layouts of mqproto/wire."""
 
 from mqproto.captures.wireshark.script import dissector
 

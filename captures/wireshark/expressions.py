@@ -1,8 +1,8 @@
 """Translates the `this` expressions of layouts into Lua.
 
-Wireshark's Lua is 5.2 or 5.4: 5.2 lacks bit operators and 5.4 has integers, so bits are
-extracted by division, which is exact for words of 32 bits in both. Truth values are numbers in Python
-but not in Lua, so an expression is translated as one or the other.
+Wireshark's Lua is 5.2 or 5.4. Lua 5.2 lacks bit operators, and only 5.4 has integers, so bits are extracted by
+division, which is exact for 32-bit words in both. Truth values are numbers in Python but not in Lua, so an expression
+is translated either as a number or as a condition.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ KEYWORDS: Final = frozenset(
 
 
 def number(expression: Any) -> str:
-    """Return an expression as a Lua number; `shift`, `keep` and `length` are functions of reading.lua.
+    """Return an expression as a Lua number.
+
+    It may call `shift`, `keep` and `length`, which are functions of reading.lua.
 
     Raises:
-        NotImplementedError: it has an operator, a mask or a field that Lua cannot express.
+        NotImplementedError: the expression has an operator, a mask or a field that Lua cannot express.
     """
     match expression:
         case bool():
@@ -52,7 +54,7 @@ def number(expression: Any) -> str:
 
 
 def truth(expression: Any) -> str:
-    """Return an expression as a Lua condition, which is true if the expression is not zero, as in Python.
+    """Return an expression as a Lua condition that is true if the expression is not zero, as in Python.
 
     Raises:
         NotImplementedError: as for `number`; or an operand of `&` is wider than one bit.
@@ -72,12 +74,12 @@ def truth(expression: Any) -> str:
 
 
 def is_comparison(expression: Any) -> bool:
-    """Whether its value in Python is a truth value."""
+    """Whether an expression's value is a truth value in Python."""
     return isinstance(expression, BinExpr) and opnames[expression.op] in COMPARISONS
 
 
 def is_one_bit(expression: Any) -> bool:
-    """Whether an expression is always 0 or 1, so that `&` means `and`."""
+    """Whether an expression is always 0 or 1, so that `&` means the same as `and`."""
     if is_comparison(expression):
         return True
     if not isinstance(expression, BinExpr) or opnames[expression.op] != "&":
@@ -86,7 +88,7 @@ def is_one_bit(expression: Any) -> bool:
 
 
 def bit_places(mask: int) -> tuple[int, int]:
-    """Return the lowest bit of a mask, and the number of its bits.
+    """Return the position of the lowest bit of a mask, and the number of its bits.
 
     Raises:
         NotImplementedError: the bits are not adjacent.
@@ -101,7 +103,7 @@ def checked(name: str) -> str:
     """Return a field's name after checking that Lua accepts it.
 
     Raises:
-        NotImplementedError: it is a Lua keyword, or begins like the private names of reading.lua.
+        NotImplementedError: the name is a Lua keyword, or begins like the private names of reading.lua.
     """
     if name in KEYWORDS or name.startswith("_") or not (name.isascii() and name.isidentifier()):
         raise NotImplementedError(f"a field called {name!r} in Lua")
@@ -109,12 +111,12 @@ def checked(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a Lua string with this text, in ASCII; other characters become their UTF-8 bytes, escaped."""
+    """Return a text as a Lua string in ASCII; other characters become escaped UTF-8 bytes."""
     return '"' + "".join(map(_spelt, text.encode())) + '"'
 
 
 def quoted_bytes(data: bytes) -> str:
-    """Return a Lua string with these bytes."""
+    """Return some bytes as a Lua string."""
     return '"' + "".join(map(_spelt, data)) + '"'
 
 

@@ -1,4 +1,7 @@
-"""The fields that Wireshark registers: each once, by its filter name, with the details it shows."""
+"""The fields that Wireshark registers, with the details that it shows.
+
+Each field comes once, by its filter name.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ PREFIX: Final = "msmq."
 class Field:
     """One of Wireshark's fields.
 
-    name: its name in filters: `msmq.base.flags.internal`.
+    name: its name in filters, such as `msmq.base.flags.internal`.
     kind: uint8, uint16, uint32, guid, bytes, string, none or bool.
     sections: the sections of the specification that define it.
     bits: for a bool, the width of the word that contains it.
-    mask: the field's bits in that word; 0 for a field of its own.
-    meanings: the key of its value names in MEANINGS.
+    mask: the field's bits in that word; 0 for a field that is not part of a flag word.
+    meanings: the key in MEANINGS under which the names of its values are found.
     """
 
     name: str
@@ -37,7 +40,10 @@ class Field:
 
     @property
     def source(self) -> str:
-        """The field as a call in Wireshark's Lua: name, title, the arguments for its kind, description."""
+        """The call in Wireshark's Lua that makes the field.
+
+        Its arguments are the name, the title, those that the kind needs, and the description.
+        """
         names = f"values.{table_name(self.meanings)}" if self.meanings else "nil"
         mask = f"{self.mask:#x}" if self.mask else "nil"
         match self.kind:
@@ -56,7 +62,7 @@ class Field:
 
 
 def table_name(key: tuple[type, str]) -> str:
-    """Return the Lua name of the table with a field's value names."""
+    """Return the name of the Lua table with the names of a field's values."""
     return f"{key[0].__name__}_{key[1]}"
 
 
@@ -64,7 +70,7 @@ def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
     """Return all fields of some layouts, by name.
 
     Args:
-        roots: each layout with the prefix of its fields' names: `msmq.ping.`, `msmq.`.
+        roots: each layout, preceded by the prefix of its fields' names: `msmq.ping.`, `msmq.`.
 
     Raises:
         NotImplementedError: two fields of different kinds have the same name.
@@ -81,7 +87,7 @@ def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
 
 
 def _walk(prefix: str, layout: Translated) -> Iterator[Field]:
-    """Yield the fields of a layout and its inner layouts, flag words followed by their bits."""
+    """Yield the fields of a layout and of its inner layouts; each flag word is followed by its bits."""
     for member in layout.members:
         name = prefix + member.name
         if isinstance(member, Leaf):
@@ -116,7 +122,7 @@ def _leaf(name: str, leaf: Leaf, layout: Translated) -> Iterator[Field]:
 
 
 def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
-    """Return the named bits of a flag word, lowest first."""
+    """Return an iterator over the named bits of a flag word, the lowest first."""
     places = (
         [(name, each) for name, each in names_of_bits(record) if each.attribute == word] if record else []
     )
@@ -124,13 +130,16 @@ def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
 
 
 def bit_table(record: type) -> str:
-    """Return the named bits of all flag words of a record in Lua: the lowest bit, and how many."""
+    """Return the named bits of all flag words of a record as a Lua table.
+
+    For each name, it has the lowest bit and the number of bits.
+    """
     places = {name: bit_places(each.mask) for name, each in names_of_bits(record)}
     return "{" + ", ".join(f"{name} = {{{first}, {width}}}" for name, (first, width) in places.items()) + "}"
 
 
 def meanings_table(meanings: Meanings) -> str:
-    """Return the names of a field's values in Lua."""
+    """Return the names of a field's values as a Lua table."""
     return "{" + ", ".join(f"[{value}] = {quoted(name)}" for value, name in meanings.items()) + "}"
 
 

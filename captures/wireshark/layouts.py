@@ -1,7 +1,7 @@
-"""Walks the layouts of mqproto/wire and writes, for each, the Lua function that reads it.
+"""Walks through the layouts of mqproto/wire and writes, for each, the Lua function that reads it.
 
-The functions are made of calls (`number`, `octets`, `inside`, ...) to reading.lua. Any part of a layout that is
-not known here raises NotImplementedError, so that no wrong dissector is written.
+The functions consist of calls (`number`, `octets`, `inside`, ...) to reading.lua. Any part of a layout that is not
+known here raises NotImplementedError, so that no wrong dissector is written.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from mqproto.wire.schema.parts import (
 from mqproto.wire.schema.record import Record
 
 INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
-"""The codes of `struct` for unsigned numbers, with their sizes in bytes."""
+"""The format codes of `struct` for unsigned numbers, with their sizes in bytes."""
 CASES: Final = {"uint32": ".identifier", "guid": ".guid", "string": ".name"}
-"""Suffixes of a field's name if the layout allows several kinds, because a field in Wireshark has only one."""
+"""The suffixes that are added to a field's name, by kind, if the layout allows several kinds; a Wireshark field has
+only one kind.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A field with a value.
 
-    kind: as Wireshark names it: uint8, uint16, uint32, guid, bytes or string.
+    kind: its kind in Wireshark's words: uint8, uint16, uint32, guid, bytes or string.
     is_code: whether the number is a constant of the layout.
     """
 
@@ -56,7 +58,7 @@ class Leaf:
 class Inner:
     """A field that is itself a layout.
 
-    is_held: whether it is also a field of bytes, which may hold the layout.
+    is_held: whether it is also a field of bytes that may hold the layout.
     """
 
     name: str
@@ -66,10 +68,10 @@ class Inner:
 
 @dataclass(slots=True)
 class Translated:
-    """One layout in Lua.
+    """One layout translated into Lua.
 
     name: the unique name of its function.
-    record: the dataclass of its fields; None for a layout whose value is one field.
+    record: the dataclass of its fields; None for a layout whose value is that of a single field.
     """
 
     name: str
@@ -80,7 +82,7 @@ class Translated:
 
     @property
     def source(self) -> str:
-        """The entry in the table of layouts that reading.lua reads."""
+        """The layout's entry in the table of layouts, which reading.lua uses."""
         body = "".join(f"    {line}\n" for line in self.lines)
         return (
             f"layouts.{self.name} = {{\n  name = {quoted(self.name)},\n  section = {quoted(self.section)},\n"
@@ -89,9 +91,9 @@ class Translated:
 
 
 class Translator:
-    """Translates layouts, each once.
+    """Translates layouts, each only once.
 
-    translated: all layouts so far, inner ones before outer ones.
+    translated: all layouts translated so far, inner ones before outer ones.
     """
 
     def __init__(self) -> None:
@@ -100,10 +102,10 @@ class Translator:
         self._known: dict[int, tuple[Layout, Translated]] = {}
 
     def record(self, record: Record[Any]) -> Translated:
-        """Translate a record's layout and all layouts inside it.
+        """Translate a record's layout and all layouts inside it; return the former.
 
         Raises:
-            NotImplementedError: it has a part that Lua cannot express.
+            NotImplementedError: the layout has a part that Lua cannot express.
         """
         return self._layout(record.layout, record.kind, record.kind.__name__)
 
@@ -122,12 +124,12 @@ class Translator:
         return walk.target
 
     def single(self, part: Single) -> Translated:
-        """Return the layout of a part whose value is one of its fields."""
+        """Translate the layout of a part whose value is that of one of its fields."""
         return self._layout(part.layout, None, part.field.capitalize())
 
 
 class _Walk:
-    """One layout on its way to Lua."""
+    """Translates one layout into Lua, part by part."""
 
     def __init__(self, translator: Translator, target: Translated) -> None:
         self.translator = translator
@@ -193,7 +195,7 @@ class _Walk:
                 raise NotImplementedError(f"{part!r} in the layout of {self.target.name}, for Wireshark")
 
     def kind(self, part: Any, name: str) -> str:
-        """Return Wireshark's kind of a leaf's value."""
+        """Return Wireshark's kind for the value of a leaf."""
         if isinstance(part, TerminatedText):
             return "string"
         if isinstance(part, GuidOctets):
@@ -204,7 +206,7 @@ class _Walk:
 
     @staticmethod
     def _size(part: Any) -> int:
-        """Return the size of an unsigned number in bytes; all of them are little-endian."""
+        """Return the size of an unsigned number in bytes; every such number is little-endian."""
         while isinstance(part, Subconstruct):
             part = part.subcon
         code = str(part.fmtstr) if isinstance(part, FormatField) else ""
@@ -255,7 +257,7 @@ class _Walk:
         self.emit("end")
 
     def _suffixes(self, part: OneOf, name: str) -> dict[int, str]:
-        """Return suffixes that tell the names of a choice's cases apart, by the `id` of each case."""
+        """Return the suffixes that distinguish the names of a choice's cases, keyed by the `id` of each case."""
         present = [case for case in part.cases.values() if not isinstance(case, Absent)]
         leaves = [case for case in present if not isinstance(case, Record | Single)]
         kinds = {id(case): self.kind(case, name) for case in leaves}

@@ -1,4 +1,4 @@
-"""Names that Wireshark shows beside numbers: those that the specifications list."""
+"""The names that Wireshark shows next to numbers: those that the specifications list."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
     (MessagePropertiesHeader, "encryption_algorithm"): CIPHER_NAMES,
     (SimpleBlob, "session_key_algorithm"): CIPHER_NAMES,
 }
-"""The names of values, by the record and the name of the field, or of the bits in its flag word."""
+"""The names of values. The keys are a record and the name of a field, or of the bits in a flag word of the record."""
 
 HEXADECIMAL: Final = frozenset(
     {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}
 )
-"""The fields whose numbers the specification prints in base 16, except flag words and constants."""
+"""The names of the fields, other than flag words and constants, whose numbers the specification prints in base 16."""
 
 
 def title(name: str) -> str:
-    """Return a field's name as in the specification, with its unit: `sent_time_s` is `SentTime (s)`."""
+    """Return a field's name as in the specification, with its unit: `sent_time_s` becomes `SentTime (s)`."""
     for ending, unit in (("_ms", " (ms)"), ("_s", " (s)")):
         if name.endswith(ending):
             return title(name.removesuffix(ending)) + unit

@@ -1,5 +1,7 @@
-"""Puts the dissector together: values, fields, constants, reading.lua, layouts, bodies.lua, order.lua and
-dissector.lua."""
+"""Assembles the dissector.
+
+Its parts are values, fields, constants, reading.lua, layouts, bodies.lua, order.lua and dissector.lua.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,7 @@ def _values() -> str:
 
 
 def _fields(fields: dict[str, Field]) -> str:
-    """Return the fields, and for each flag word the fields of its bits."""
+    """Return the Lua code for the fields, and for a table of each flag word's bits."""
     made = "".join(f"fields[{quoted(field.name)}] = {field.source}\n" for field in fields.values())
     words: dict[str, list[str]] = {}
     for field in fields.values():
@@ -180,7 +182,7 @@ def _named_bits(translator: Translator) -> str:
 
 
 def _known(bodies: dict[str, Translated]) -> str:
-    """Return the constants and tables that dissector.lua needs besides the layouts."""
+    """Return the constants and tables that dissector.lua needs in addition to the layouts."""
     numbers: dict[str, int] = {
         "head_size": base_header.sizeof(),
         "flags_at": base_header.offset_of("flags"),

@@ -1,7 +1,7 @@
-"""Timers and limits, with the specification's names and Windows' defaults.
+"""Timers and limits, with the specification's names and the defaults of Windows.
 
-[MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group of settings has no
-counterpart in the specification. It limits the resources that a peer or a backlog may use.
+They are from [MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group of
+settings has no counterpart in the specification. It limits the resources that a peer or a backlog may use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
 WINDOWS_REMEMBERED: Final = 4
-"""The least number of windows of messages to remember for one neighbour: two of express and two of recoverable
+"""The minimum number of windows of messages to remember for one neighbor: two of express and two of recoverable
 messages.
 """
 PAGE_MESSAGES: Final = 256
@@ -27,7 +27,7 @@ ALGORITHMS: Final = {
     "preferred_enhanced_algorithm": RC2_AND_RC4,
     "preferred_base_algorithm": RC2_AND_RC4,
 }
-"""The values that each setting may have.  3.1.1.3"""
+"""The values that each of these settings may have.  3.1.1.3"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +39,26 @@ class Settings:
     """
 
     window_size: int = 64
-    """WindowSize: how many UserMessages may be unacknowledged on a session. The smaller of the two ends' values counts.
+    """WindowSize: how many UserMessages may be unacknowledged on a session. The smaller of the two ends' values
+    applies.
     """
     ack_wait_timeout_ms: int = 20_000
-    """AckWaitTimeout: close the session if neither a session acknowledgment nor another packet arrives in this time."""
+    """AckWaitTimeout: close the session if neither a session acknowledgment nor another packet arrives within this
+    time.
+    """
     session_initialization_timeout_ms: int = 60_000
     session_cleanup_timeout_ms: int = 300_000
     try_connect_interval_ms: int = 5_000
-    """Session Retry Connect Timer: the time from a failed or lost session to the next try."""
+    """Session Retry Connect Timer: the time between a failed or lost session and the next attempt."""
 
     answer_pings: bool = True
     """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer. They also ping before they connect,
-    and do not connect without an answer. Windows since Vista answers only if it is told to (EnablePingService).
+    and do not connect without an answer. Windows since Vista answers only if configured to do so (EnablePingService).
     """
     require_pings: bool = False
-    """Whether to ping a neighbour before connecting, and not to connect without an answer: notes <7> and <56>.
-    Windows NT to Server 2003 do so. Windows since Vista does not, and would not answer."""
+    """Whether to ping a neighbor before connecting to it, and not to connect without an answer: notes <7> and <56>.
+    Windows NT to Server 2003 do so. Windows since Vista does not do so, and would not answer such a Ping.
+    """
 
     order_ack_timeout_ms: int = 500
     maximum_order_ack_delay_s: float = 10
@@ -66,75 +70,89 @@ class Settings:
     expire_sent: str = KEEP
     """What to do with a message whose TimeToReachQueue ends after it was sent and before it is acknowledged.
 
-    KEEP: our own transactional message waits for its destination's answer; any other message of ours waits for the next
-    hop's answer, or for the end of the session. Others' transactional messages are passed on. FIGURES: every such
-    message ends, as figures 5, 7, 9 and 10 say. The message may have arrived, so our own transactional message is a
+    With KEEP, our own transactional message waits for its destination's answer; any other message of ours waits for the
+    next hop's answer, or for the end of the session. Others' transactional messages are passed on. With FIGURES, every
+    such message ends, as in figures 5, 7, 9 and 10. It may have arrived, so our own transactional message becomes a
     dead letter in doubt until its destination says more. A message that asks for a journal, but not for a dead letter,
-    is journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
+    is journaled instead. [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
     """
 
     waypoints: bool = False
-    """Whether to log each step of each message: mqproto/turn/waypoints.py."""
+    """Whether to log each step of each message; see mqproto/turn/waypoints.py."""
 
     remove_duplicate_size: int = 131_072
-    """The most entries in the MessageIDHistoryTable for all senders together; at least four times `window_size`.
-    Windows has 10,000. An entry takes about 100 bytes of memory.
+    """The maximum number of entries in the MessageIDHistoryTable for all senders together; it must be at least four
+    times `window_size`. The value in Windows is 10,000. An entry takes about 100 bytes of memory.
     """
     remove_duplicate_cleanup_ms: int = 1_800_000
-    """How long an entry stays in that table if there is room. Each sender's newest entries stay longer: see
-    manager/identifiers.py.
+    """How long an entry stays in the MessageIDHistoryTable if there is room. The newest entries of each sender stay
+    longer; see manager/identifiers.py.
     """
 
     send_insecure_nacks: bool = False
-    """SendInsecureNacks: whether to tell an administration queue, for example, that a queue does not exist.  5.1"""
+    """SendInsecureNacks: whether to tell an administration queue why a message was refused, for example because its
+    queue does not exist.  5.1
+    """
     quota_bytes: int = 8 * 2**30
-    """QueueManagerQuota: the most bytes on disk. Beyond it, no message is accepted, from applications or neighbours."""
+    """QueueManagerQuota: the maximum number of bytes on disk. Beyond it, no message is accepted, whether from
+    applications or from neighbors.
+    """
     journal_quota_bytes: int | None = None
-    """JournalQuota of the journal and of each dead-letter queue; messages beyond it are dropped. None: no limit."""
+    """JournalQuota: the quota of the journal and of each dead-letter queue. Messages beyond it are dropped. None means
+    that there is no limit.
+    """
 
     maximum_sessions: int = 1_000
-    """The number of sessions beyond which strangers are refused; known queue managers are not refused."""
+    """The number of sessions beyond which strangers are refused. Known queue managers are never refused for this
+    reason.
+    """
     maximum_sequences: int = 20_000
-    """The most incoming sequences, one for each sender, queue and name of the queue. Further sequences are turned away.
+    """The maximum number of incoming sequences, one for each combination of sender, queue and name used for the queue.
+    Further sequences are turned away.
     """
     strangers_share_percent: int = 25
     """The percentage of a node's time that all strangers together may use; it is divided equally among their hosts."""
     strangers_sequences: int = 1_000
-    """The most incoming sequences of strangers in memory. Beyond it, a sequence of the host with the most is moved to
-    disk.
+    """The maximum number of strangers' incoming sequences in memory. Beyond it, a sequence of the host that has the
+    most is moved to disk.
     """
     strangers_remembered: int = 8_192
-    """How many messages of strangers the MessageIDHistoryTable remembers."""
+    """The number of strangers' messages that the MessageIDHistoryTable remembers."""
     strangers_queue_bytes: int = 16 * 2**20
-    """A stranger's message is refused if its queue already holds more bytes than this."""
+    """A number of bytes. A stranger's message is refused if its queue already holds more than this."""
     strangers_unfinished_bytes: int = 32 * 2**20
-    """The most bytes of unfinished packets from all strangers. Beyond it, the host with the most bytes loses a packet.
+    """The maximum number of bytes of unfinished packets from all strangers. Beyond it, a packet of the host that has
+    the most bytes is dropped.
     """
     peers_remembered: int = 1_000
-    """How many undeclared queue managers to remember, with the address where each was met."""
+    """The number of undeclared queue managers to remember, each with the address where it was met."""
     peers_forgotten_days: int = 30
     """The number of days for which undeclared queue managers are remembered after they were last seen."""
     roaming: bool = False
     """Whether an undeclared GUID may move to another address once the old one no longer answers with it."""
     answers_awaited_s: int = 86_400
-    """How long, in seconds, a queue manager outside the topology is called for answers to our messages."""
+    """How long, in seconds, to keep calling a queue manager outside the topology for answers to our messages."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
-    """The most bytes that a sequence may hold behind a gap. Messages beyond it are dropped; their sender keeps them."""
+    """The maximum number of bytes that a sequence may hold after a gap. Messages beyond it are dropped; their sender
+    keeps them.
+    """
     resend_batch: int = 1_024
-    """How many messages to resend before an OrderAck must confirm that they have arrived."""
+    """The number of messages to resend before an OrderAck must confirm that they have arrived."""
     resident_messages: int = 512
     resident_bytes: int = 4 * 2**20
-    """How many bytes of each queue stay in memory; other messages are read from the store when their turn comes."""
+    """The number of bytes of each queue that stay in memory. Other messages are read from the store when their turn
+    comes.
+    """
     in_flight_bytes: int = 8 * 2**20
-    """The most unacknowledged bytes on one session; one message is always allowed."""
+    """The maximum number of unacknowledged bytes on one session; a single message is always allowed."""
 
     preferred_advanced_algorithm: int = 0x6610
-    """PreferredAdvancedAlgorithm, which encrypts bodies for receivers with a key for AES: AES-256."""
+    """PreferredAdvancedAlgorithm, which encrypts bodies for receivers that have an AES key. The default is AES-256."""
     preferred_enhanced_algorithm: int = 0x6801
-    """PreferredEnhancedAlgorithm: RC4."""
+    """PreferredEnhancedAlgorithm. The default is RC4."""
     preferred_base_algorithm: int = 0x6801
-    """PreferredBaseAlgorithm: RC4."""
+    """PreferredBaseAlgorithm. The default is RC4."""
     send_enhanced_rc2_using_40_bit_keys: bool = False
     reject_enhanced_rc2_using_40_bit_keys: bool = False
     receive_symmetric_key_cache_size: int = 127
@@ -143,7 +161,7 @@ class Settings:
     """SymmetricKeyShortLifetime: how long a session key is used."""
     user_cert_cache_size: int = 53
     user_cert_lifetime_ms: int = 1_200_000
-    """UserCertLifetime: how long a user's certificate counts after it was seen in the directory."""
+    """UserCertLifetime: how long a user's certificate remains valid here after it was seen in the directory."""
 
     def __post_init__(self) -> None:
         low, high = ACK_WAIT_TIMEOUT_RANGE_MS
@@ -180,14 +198,14 @@ class Settings:
 
     @property
     def follows_figures(self) -> bool:
-        """Whether a sent message ends when its TimeToReachQueue is over, as in the figures."""
+        """Whether a sent message ends when its TimeToReachQueue has expired, as in the figures."""
         return self.expire_sent == FIGURES
 
     @property
     def page_limits(self) -> tuple[int, int]:
-        """The most messages in a page, and the most bytes that they may take; a single message may be larger.
+        """The maximum number of messages in a page, and of bytes that they may take.
 
-        A page is never larger than the part of a queue that may be in memory.
+        A single message may be larger. A page is never larger than the part of a queue that may be in memory.
         """
         return min(PAGE_MESSAGES, self.resident_messages), min(PAGE_BYTES, self.resident_bytes)
 

@@ -1,4 +1,4 @@
-"""A histogram of durations; adding one costs less than a microsecond."""
+"""A histogram of durations. Adding a duration costs less than a microsecond."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ BOUNDS_S: Final = (
     1.0,
     2.5,
 )
-"""The upper bounds of the ranges, in seconds: from those for a disk that does not flush to those for a very slow disk.
+"""The upper bounds of the histogram's ranges, in seconds. They cover disks that do not flush as well as very slow
+ones.
 """
 
 
@@ -42,7 +43,7 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How many durations were added."""
+        """The number of durations that were added."""
         return sum(self._counts)
 
     @property

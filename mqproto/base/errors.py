@@ -1,4 +1,4 @@
-"""The errors that mqproto raises: a class for wrong bytes, and a class for a caller's mistake."""
+"""The errors that mqproto raises: some for wrong bytes, and some for a caller's mistakes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class MqprotoError(Exception):
 
 
 class WireFormatError(MqprotoError, ValueError):
-    """Bytes that form no packet of [MS-MQQB] 2.2.
+    """Bytes that do not form a packet of [MS-MQQB] 2.2.
 
-    The text is one line and names all five facts, so a reader can find the byte and the rule. Text from
-    a peer is shortened and escaped by foreign.py.
+    The text is one line and names all five facts, so that a reader can find the byte and the rule. Text from a peer is
+    shortened and escaped by foreign.py.
 
     Args:
-        field: its dotted path in the record, such as `user.destination_queue.count`.
-        offset: of the field's first byte, counted from the first byte of the packet.
+        field: the dotted path of the field in the record, such as `user.destination_queue.count`.
+        offset: the offset of the field's first byte, counted from the first byte of the packet.
         value: the wrong value, or the number of bytes.
         limit: the allowed value in words: `at most 250`, `0x10`, `28 bytes`.
         section: the specification's section, as in `[MS-MQMQ] 2.2.19.3`.
@@ -40,7 +40,10 @@ class WireFormatError(MqprotoError, ValueError):
 
 
 class FormatNameError(MqprotoError, ValueError):
-    """A text does not name a queue. The error says why, in one line of at most 600 characters.  [MS-MQMQ] 2.1"""
+    """A text that does not name a queue.  [MS-MQMQ] 2.1
+
+    The error says why, in one line of at most 600 characters.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text, TEXT_LIMIT))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 VALUE_LIMIT: Final = 200
-"""The most characters to show of a text from somebody else; each takes up to 4 bytes of UTF-8."""
+"""The maximum number of characters to show of a text from somebody else; each takes up to 4 bytes of UTF-8."""
 TEXT_LIMIT: Final = 600
-"""The most characters of a whole refusal, or of a fact in a note, including a stranger's text. The longest format name
-of a queue, about 450 characters, fits.
+"""The maximum number of characters in a whole refusal, or in a fact in a note, including a stranger's text. The longest
+format name of a queue, about 450 characters, fits.
 """
 
 
 def shown(text: str, limit: int = VALUE_LIMIT) -> str:
-    """Return the text on one line, in `limit` characters at most.
+    """Return a text on one line, with at most `limit` characters.
 
-    Unprintable characters are escaped, including line breaks and terminal controls. A text that is too long is cut,
-    and its end shows its full length: `... (2,097,000 characters)`.
+    Unprintable characters, including line breaks and terminal controls, are escaped. A text that is too long is cut,
+    and then ends with its full length: `... (2,097,000 characters)`.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -29,5 +29,5 @@ def shown(text: str, limit: int = VALUE_LIMIT) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text of `shown` in quotes, as a value in a refusal."""
+    """Return a text as made by `shown`, in quotes, for a value in a refusal."""
     return f"'{shown(text, VALUE_LIMIT - 2)}'"

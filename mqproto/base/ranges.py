@@ -1,4 +1,7 @@
-"""A set of numbers kept as ranges, because the numbers of a sequence come, go and expire in long runs."""
+"""A set of numbers that is stored as ranges.
+
+The numbers of a sequence come, go and expire in long runs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 
 
 class Ranges:
-    """A set of integers, kept as one range for each unbroken run."""
+    """A set of integers, stored as one range for each unbroken run."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
@@ -21,12 +24,12 @@ class Ranges:
         return at >= 0 and number <= self._last[at]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges as first and last number, lowest first."""
+        """Yield the ranges, the lowest first, each as its first and last number."""
         return zip(self._first, self._last, strict=True)
 
     @property
     def range_count(self) -> int:
-        """Return the number of ranges in the set, which determines how much memory and time it takes."""
+        """The number of ranges in the set, which determines how much memory and time the set takes."""
         return len(self._first)
 
     @property
@@ -49,17 +52,20 @@ class Ranges:
         self._last[low:high] = [last]
 
     def before(self, number: int) -> int:
-        """The highest number below this one that is not in the set."""
+        """Return the highest number below this one that is not in the set."""
         at = bisect_left(self._first, number) - 1
         return self._first[at] - 1 if at >= 0 and self._last[at] >= number - 1 else number - 1
 
     def after(self, number: int) -> int:
-        """The lowest number above this one that is not in the set."""
+        """Return the lowest number above this one that is not in the set."""
         at = bisect_right(self._first, number + 1) - 1
         return self._last[at] + 1 if at >= 0 and self._last[at] > number else number + 1
 
     def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges from `first` to `last` that are not in the set, as first and last number, lowest first."""
+        """Yield the ranges of numbers between `first` and `last` that are not in the set, the lowest first.
+
+        Each is given by its first and last number.
+        """
         for begins, ends in self:
             if begins > last:
                 break
@@ -70,11 +76,11 @@ class Ranges:
             yield first, last
 
     def count_through(self, number: int) -> int:
-        """The number of members up to this number."""
+        """Return how many members of the set are not greater than this number."""
         return sum(min(last, number) - first + 1 for first, last in self if first <= number)
 
     def drop_through(self, number: int) -> int:
-        """Remove all numbers up to this one; return how many were in the set."""
+        """Remove all numbers up to this one; return how many of them were in the set."""
         count = 0
         while self._first and self._first[0] <= number:
             last = min(self._last[0], number)

@@ -1,4 +1,4 @@
-"""The timers of [MS-MQQB] 3.1.2, as deadlines in one table."""
+"""The timers of [MS-MQQB] 3.1.2, stored as deadlines in one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Timer(Enum):
-    """The purpose of a deadline, and the section that says what to do when it passes."""
+    """The purpose of a deadline; the value is the section that says what to do when the deadline passes."""
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time, and timers are started per message.
 
@@ -33,9 +33,10 @@ class Timer(Enum):
 
 
 class Timers:
-    """Deadlines by timer and owner. Postponing a deadline only sets a dictionary entry, cheap enough for every message.
+    """Deadlines, each with a timer and an owner.
 
-    An owner is any hashable object with a timer of its own, such as a session or a sequence.
+    Postponing a deadline only sets a dictionary entry, which is cheap enough to be done for every message. An owner is
+    any hashable object that has its own timer, such as a session or a sequence.
     """
 
     def __init__(self) -> None:
@@ -53,19 +54,19 @@ class Timers:
             self._push(key, deadline_ms)
 
     def stop(self, timer: Timer, owner: Any) -> None:
-        """Stop a timer, if it runs."""
+        """Stop a timer if it is running."""
         self._deadlines.pop((timer, owner), None)
 
     def runs(self, timer: Timer, owner: Any) -> bool:
-        """Whether the timer runs."""
+        """Whether the timer is running."""
         return (timer, owner) in self._deadlines
 
     def deadline_ms(self, timer: Timer, owner: Any) -> int | None:
-        """The deadline of the timer, or None if it does not run."""
+        """Return the deadline of the timer; None if it is not running."""
         return self._deadlines.get((timer, owner))
 
     def expired(self, uptime_ms: int) -> Iterator[tuple[Timer, Any]]:
-        """Yield the timers that are due, earliest first, and stop each."""
+        """Yield the timers that are due, the earliest first, and stop each of them."""
         while (next_ms := self.next_ms) is not None and next_ms <= uptime_ms:
             key = heapq.heappop(self._heap)[2]
             del self._heaped[key]
@@ -74,7 +75,10 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
-        """The earliest deadline, or None. Also corrects heap entries of stopped or postponed timers."""
+        """The earliest deadline; None if no timer is running.
+
+        This also corrects heap entries of stopped or postponed timers.
+        """
         while self._heap:
             at, _, key = self._heap[0]
             deadline = self._deadlines.get(key)

@@ -1,4 +1,4 @@
-"""Words for people and programs: enumerations of words, counts, dates and times."""
+"""Texts for people and programs: enumerations of words, counts, dates and times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERA_S: Final = 146_097 * 86_400
 
 
 class Word(StrEnum):
-    """One of a set of words: `NAME = "word", "what it means"`."""
+    """A member of a set of words, which is defined as `NAME = "word", "what it means"`."""
 
     meaning: str
 
@@ -32,8 +32,9 @@ def counted(count: int, what: str) -> str:
 
 @lru_cache(maxsize=256)
 def _told(second: int) -> tuple[str, str]:
-    """Return the date and the time of day in UTC for a Unix time, which may be before 1970. A year of five digits has a
-    sign.
+    """Return the date and the time of day, in UTC, of a Unix time, which may be before 1970.
+
+    A year of five digits, or before the year 0, has a sign.
     """
     eras, rest = divmod(second, ERA_S)
     moment = _EPOCH + timedelta(seconds=rest)
@@ -43,23 +44,23 @@ def _told(second: int) -> tuple[str, str]:
 
 
 def date(time_ns: int) -> str:
-    """The date in UTC of any time that a capture can have."""
+    """Return the date, in UTC, of any time that a capture can have."""
     return _told(time_ns // 10**9)[0]
 
 
 def clock(time_ns: int, digits: int = 6) -> str:
-    """The time of day in UTC, with this many digits after the decimal point."""
+    """Return the time of day, in UTC, with `digits` digits after the decimal point."""
     second, rest_ns = divmod(time_ns, 10**9)
     return f"{_told(second)[1]}.{rest_ns // 10 ** (9 - digits):0{digits}d}"
 
 
 def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
-    """The date and the time of day in UTC."""
+    """Return the date and the time of day, in UTC."""
     return f"{date(time_ns)}{parted}{clock(time_ns, digits)}"
 
 
 def brief(seconds: float | None) -> str:
-    """Return a time that is usually short: `0.3 ms`, `42 ms`, `1.5 s`; an empty text for None."""
+    """Return a duration that is usually short as text: `0.3 ms`, `42 ms`, `1.5 s`; an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 0.9995:
@@ -68,7 +69,10 @@ def brief(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a span of time in the form that people use: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
+    """Return a duration as text, in the form that people use.
+
+    Examples are `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min` and `3 d 4 h`.
+    """
     if 0.05 <= seconds < 9.95 and seconds != int(seconds):
         return f"{seconds:.1f} s"
     whole = max(int(seconds + 0.05), 0)

@@ -1,14 +1,19 @@
-"""Bodies of COM's MSMQMessage and of .NET's ActiveXMessageFormatter: one value, whose body type is its VT_ number.
+"""Bodies of COM's MSMQMessage and of .NET's ActiveXMessageFormatter.
 
-The numbers come from [MS-MQMQ] 2.2.12 or else from [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15.
-[MC-MQAC] 3.17.4.1.22 and learn.microsoft.com, "ActiveXMessageFormatter.Read", list the types of bodies. All values are
-little-endian; a body has exactly the size of its type.
+Each is one value, and its body type is the value's VT_ number.
+
+The numbers come from [MS-MQMQ] 2.2.12 or else from [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15. [MC-MQAC] 3.17.4.1.22 and
+learn.microsoft.com, "ActiveXMessageFormatter.Read", list the types of bodies. All values are little-endian; a body has
+exactly the size of its type.
 
     VT_BSTR, VT_LPWSTR   UTF-16          VT_LPSTR    ASCII; the last two may end with a NUL
     VT_BOOL   2 bytes: 0 or 0xFFFF       VT_CY       8 bytes, ten-thousandths
-    VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction always counts forwards in the day
-    VT_VECTOR|VT_UI1, VT_ARRAY|VT_UI1    bytes as they are, from .NET and from COM; no other array has a published form
-    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and the bytes that this class wrote for its object (IPersistStream)
+    VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction always counts forward
+              within the day
+    VT_VECTOR|VT_UI1, VT_ARRAY|VT_UI1    unchanged bytes, from .NET and from COM; no other array has
+              a published form
+    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and the bytes that this class wrote for its object
+              (IPersistStream)
 """
 
 from __future__ import annotations
@@ -32,18 +37,20 @@ VT_ARRAY: Final = 0x2000
 _MS_PER_DAY: Final = 86_400_000
 _TICKS_PER_MS: Final = TICKS_PER_S // 1_000
 _DAY_ZERO_MS: Final = 693_593 * _MS_PER_DAY
-"""30 December 1899, in milliseconds since the year 1."""
+"""The time from the beginning of the year 1 to 30 December 1899, in milliseconds."""
 _FIRST_DAY: Final = -657_435
 _LAST_DAY: Final = 2_958_466
-"""The first and the last day that a VT_DATE may have, in the years 100 and 9999.  [MS-OAUT] 2.2.25"""
+"""The limits, both exclusive, for the number of days in a VT_DATE, which allow the years 100 to 9999. [MS-OAUT]
+2.2.25
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantType:
     """One body type.
 
-    read: returns the value of a body, or raises UnexplainedError.
-    write: returns the body for a value, or raises UsageError.
+    read: a function that returns the value of a body, or raises UnexplainedError.
+    write: a function that returns the body for a value, or raises UsageError.
     """
 
     number: int

@@ -1,9 +1,10 @@
-"""Reads and writes a message's body, by its body type: [MS-MQMQ] 2.2.19.3.
+"""Reads and writes a message's body according to its body type: [MS-MQMQ] 2.2.19.3.
 
 body type                               kind
-0, the default                          xml, xml:int, xml:ArrayOfInt ... if the bytes are XML; else bytes
+0, the default                          xml, xml:int, xml:ArrayOfInt ... if the bytes are XML;
+                                        otherwise bytes
 768, BinaryMessageFormatter             binary
-a number of automation.py               its name, such as VT_BSTR
+a number of automation.py               the name of that type, such as VT_BSTR
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _XML_BEGINS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\0", b"\xfe\xff\0<")
 class Body:
     """The value of a body.
 
-    kind: the kind of the value; `write_body` accepts all kinds but "binary".
-    value: bytes, if kind is "bytes".
-    reason: one line that says why the value is bytes although its type or first byte suggests a format; otherwise
-        empty.
-    headers: the headers of a service bus in the extension; None if there are none.
+    kind: the kind of the value; `write_body` accepts all kinds except "binary".
+    value: the value itself; bytes if the kind is "bytes".
+    reason: one line that says why the value is bytes although the body's type or first byte suggests a format;
+        otherwise empty.
+    headers: the headers that a service bus wrote into the extension; None if there are none.
     """
 
     kind: str
@@ -42,14 +43,14 @@ class Body:
 
 
 def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
-    """Return the value of a body of this type; if the body does not fit its type, return its bytes and the reason.
+    """Return the value of a body of this type.
 
-    No content is executed, looked up or fetched. Time and memory are proportional to the body: a few seconds and at
-    most 100 MB for 4 MiB.
+    If the body does not fit its type, return its bytes and the reason. No content is executed, looked up or fetched.
+    Time and memory are proportional to the size of the body: a few seconds and at most 100 MB for 4 MiB.
 
     Args:
-        body_type: from the MessagePropertiesHeader.
-        extension: from the MessagePropertiesHeader; only a service bus' headers are read from it.
+        body_type: the type stated in the MessagePropertiesHeader.
+        extension: the extension in the MessagePropertiesHeader; only a service bus's headers are read from it.
     """
     headers = read_headers(extension)
     try:
@@ -71,13 +72,13 @@ def _explained(body: bytes, body_type: int) -> tuple[str, Value]:
 
 
 def write_body(value: Value, kind: str) -> tuple[bytes, int]:
-    """Return a body for the value, and its body type; `read_body` reads them back.
+    """Return a body for the value, and its body type; `read_body` turns them back into the value.
 
     Args:
         kind: `bytes`, `xml`, `xml:` followed by a type, or a name such as `VT_I4`; case matters only after a colon.
 
     Raises:
-        UsageError: there is no such kind, the value does not fit it, or it cannot be written, like "binary".
+        UsageError: there is no such kind, the value does not fit it, or it is "binary", which cannot be written.
     """
     name, colon, rest = kind.partition(":")
     if name.lower() == "xml":
@@ -96,7 +97,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
 def describe(body: Body) -> dict[str, Any]:
     """Return the decoded content of a body, for `json.dumps`; empty if its format is unknown.
 
-    content: its `kind` and its `value` in the form of `to_json`; or the `reason` why it is shown as bytes.
+    content: its `kind`, and either its `value` in the form of `to_json`, or the `reason` for showing it as bytes.
     headers: their `sender` and their `fields`.
     """
     found: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Turns XML in the form of .NET's XmlTextWriter into elements and back; it reads no other XML.
 
-A DOCTYPE is refused, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because .NET's
-reader differs: a carriage return is kept as it is, and characters that XML forbids may be written as references, as in
-`&#x19;`.
+A DOCTYPE is refused, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because they
+differ in .NET's reader. A carriage return is kept as it is, and characters that XML forbids may be written as
+references, as in `&#x19;`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,29 @@ _NAMESPACE_LIMIT: Final = 300
 _ENCODINGS: Final = (None, "utf-8", "utf-16", "us-ascii", "iso-8859-1")
 _REFERENCE: Final = re.compile(rb"&#(?:x([0-9A-Fa-f]{1,6})|([0-9]{1,7}));")
 _STAND_IN: Final = 0xF0000
-"""The first of the private-use characters that stand for characters refused by expat, until they are read."""
+"""The first of the private-use characters that temporarily stand for characters that expat refuses."""
 _STAND_INS: Final = re.compile("[\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
 _STAND_INS_BYTES: Final = (b"\xf3\xb0\x80", b"\xf3\xb0\xbf\xbf", b"\xf3\xb0\xbf\xbe")
 _NO_NAMESPACE: Final = re.compile("[{}\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
-"""Characters that a namespace cannot have: braces, which delimit namespaces in trees, and those that XML forbids."""
+"""Matches the characters that a namespace cannot have: braces, which delimit namespaces in trees, and the stand-ins for
+those that XML forbids.
+"""
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff&<>]")
 _ESCAPED_QUOTED: Final = re.compile('[\x00-\x1f\ufffe\uffff&<>"]')
 _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 Name: TypeAlias = tuple[str, str]
-"""A namespace, which is empty for a name without one, and the name."""
+"""A namespace and a name; the namespace is empty if the name has none."""
 
 
 @dataclass(slots=True)
 class Element:
     """One element.
 
-    attributes: their names and values, without namespace declarations.
+    attributes: the names and values of its attributes, without namespace declarations.
     content: its texts and elements, in order; adjacent texts are joined.
-    type: the type that its attribute xsi:type names; None without one. It is not in `attributes`.
+    type: the type that its attribute xsi:type names, which is not in `attributes`; None if there is no such attribute.
     """
 
     name: Name
@@ -67,7 +69,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """The texts, joined."""
+        """The texts in the element, joined together."""
         return "".join(part for part in self.content if isinstance(part, str))
 
 
@@ -219,7 +221,7 @@ def _name(name: str) -> Name:
 
 
 def _is_forbidden(found: re.Match[bytes]) -> bool:
-    """Whether a match is a reference to a character that XML 1.0 forbids and .NET writes."""
+    """Whether a match is a reference to a character that XML 1.0 forbids but .NET writes."""
     number = _number(found)
     return (number < 0x20 and number not in (0x9, 0xA, 0xD)) or number in (0xFFFE, 0xFFFF)
 
@@ -240,10 +242,10 @@ def _of_stand_in(number: int) -> int:
 
 
 def write_xml(root: Element) -> bytes:
-    """Return the element as UTF-8 with .NET's XML declaration, without indentation.
+    """Return an element as UTF-8 with .NET's XML declaration, without indentation.
 
     Raises:
-        UsageError: a name or a text cannot be in XML.
+        UsageError: the element has a name or a text that XML cannot represent.
     """
     parts = ['<?xml version="1.0"?>\r\n']
     is_text = not root.attributes and root.type is None and not any(root.children)
@@ -316,7 +318,7 @@ def _whole(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def check_name(name: str) -> None:
-    """Check that a name can be an element's name, without a prefix.
+    """Check that a name, which must have no prefix, can be the name of an element.
 
     Raises:
         UsageError: the name is not allowed.

@@ -1,10 +1,12 @@
 """Headers (names with texts) that service buses write into a message's extension.
 
-NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; bytes after its end are ignored, as
-             NServiceBus does (github.com/Particular/NServiceBus.Transport.Msmq, MsmqUtilities)
-Rebus        JSON, an object of texts, with names that begin with rbs2- (github.com/rebus-org/Rebus.Msmq)
-MassTransit  JSON, an object of texts, among them a Content-Type of application/vnd.masstransit (MassTransit 2 and 3,
-             TransportMessageHeaders)
+NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; bytes after its end are
+             ignored, as in NServiceBus (github.com/Particular/NServiceBus.Transport.Msmq,
+             MsmqUtilities)
+Rebus        JSON, an object of texts, with names that begin with rbs2-
+             (github.com/rebus-org/Rebus.Msmq)
+MassTransit  JSON, an object of texts, including a Content-Type of application/vnd.masstransit
+             (MassTransit 2 and 3, TransportMessageHeaders)
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ NSERVICEBUS: Final = "NServiceBus"
 REBUS: Final = "Rebus"
 MASSTRANSIT: Final = "MassTransit"
 EXTENSION_LIMIT_BYTES: Final = 2**20
-"""The size of the largest extension that is searched for headers."""
+"""The maximum size of an extension that is searched for headers."""
 _END: Final = b"</ArrayOfHeaderInfo>"
 _JSON_BEGINS: Final = (b"{", b"\xef\xbb\xbf{")
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of one message, in order; a header without a value is None.
+    """The headers of one message, in order; the value of a header without a value is None.
 
     sender: the service bus: NSERVICEBUS, REBUS or MASSTRANSIT.
     """
@@ -77,10 +79,11 @@ def _from_json(extension: bytes) -> Headers | None:
 
 
 def write_headers(headers: Headers) -> bytes:
-    """Return an extension with these headers; `read_headers` reads them back.
+    """Return an extension with these headers; `read_headers` turns it back into them.
 
     Raises:
-        UsageError: the sender is unknown or cannot have headers with these names, or XML or JSON cannot contain a text.
+        UsageError: the sender is unknown or cannot have headers with these names, or XML or JSON cannot represent a
+            text.
     """
     if headers.sender == NSERVICEBUS:
         root = Element(("", "ArrayOfHeaderInfo"))

@@ -1,5 +1,6 @@
-"""Simple types in the form that XML uses. Names are from XML Schema or, for types that it lacks, from .NET.
-[XMLSCHEMA2] 3.2, 3.3
+"""Simple types in the form that XML uses.  [XMLSCHEMA2] 3.2, 3.3
+
+Their names are from XML Schema or, for types that it lacks, from .NET.
 
 long 5   unsignedByte 255   boolean true   double NaN   decimal 2.50   char 65   base64Binary AQI=
 dateTime 2024-01-02T03:04:05.1234567Z   guid 557358d1-5055-9591-9549-97b6e611ea26
@@ -28,15 +29,15 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})"
 _FLOAT: Final = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,4})?")
 _DECIMAL_BITS: Final = 96
 _DECIMAL_SCALE: Final = 28
-"""The most digits after the decimal point of a .NET decimal."""
+"""The maximum number of digits after the decimal point of a .NET decimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleType:
-    """A type with values that are written as one text.
+    """A type whose values are written as one text.
 
-    parse: returns the value of a text without surrounding white space, or raises ValueError.
-    form: returns the text of a value, or raises UsageError.
+    parse: a function that returns the value of a text without surrounding white space, or raises ValueError.
+    form: a function that returns the text of a value, or raises UsageError.
     """
 
     name: str
@@ -212,14 +213,14 @@ TYPES: Final = {
         SimpleType("base64Binary", _parse_bytes, _form_bytes),
     )
 }
-"""The simple types, by name; `char` and `guid` are .NET's own."""
+"""The simple types, by name; `char` and `guid` are from .NET."""
 
 
 def parse(name: str, text: str) -> Value:
-    """Return the value of a text, ignoring white space around it except in a string.
+    """Return the value of a text, ignoring white space around it unless the type is string.
 
     Raises:
-        ValueError: it is not a value of the type.
+        ValueError: the text is not a value of the type.
     """
     return TYPES[name].parse(text if name == "string" else text.strip(SPACE))
 

@@ -1,9 +1,10 @@
 """Bodies of .NET's BinaryMessageFormatter, body type 768, as a tree.  [MS-NRBF]
 
-They are read and never written. An object becomes a `Tree`, an array becomes a list, and an array of bytes becomes
-bytes. Objects of .NET classes with an equivalent in Python become that value: System.Int32 and other numbers, Decimal,
-DateTime and Guid. An object inside itself is an `Above`. A second reference to an object is a `Mention`; a text is
-repeated instead, as long as all repeated texts together are no longer than the body.
+They are read but never written. An object becomes a `Tree`, an array becomes a list, and an array
+of bytes becomes bytes. Objects of .NET classes with an equivalent in Python become that value:
+System.Int32 and other numbers, Decimal, DateTime and Guid. An object inside itself becomes an
+`Above`. A second reference to an object becomes a `Mention`; a text is repeated instead, as long as
+all repeated texts together are no longer than the body.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from mqproto.bodies.records import EXPANSION, Array, Instance, Item, Reference, 
 from mqproto.bodies.values import DEPTH_LIMIT, Above, Mention, TimeSpan, Tree, UnexplainedError, Value
 
 BINARY_FORMATTER: Final = 768
-"""The body type of BinaryMessageFormatter. learn.microsoft.com, "BinaryMessageFormatter.CanRead", gives no number;
+"""The body type of BinaryMessageFormatter. learn.microsoft.com, "BinaryMessageFormatter.CanRead", gives no number, but
 Mono's System.Messaging and NServiceBus use this one.
 """
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The most bytes of text that even the smallest body may produce, because values repeat names that are in the stream
-once.
+"""The number of bytes of text that even the smallest body may produce. Some is needed because a name that is in the
+stream only once is repeated in many values.
 """
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
@@ -39,16 +40,18 @@ def read_objects(body: bytes) -> Value:
     """Return the value of a stream.
 
     Raises:
-        UnexplainedError: for one of the reasons that `Stream` lists, or because the objects have more than
-            `values_limit` values, more text than a body of this length may have, or references nested deeper than
-            DEPTH_LIMIT.
+        UnexplainedError: for one of the reasons that `Stream` lists; or the objects have more than `values_limit`
+            values, more text than a body of this length may have, or references nested deeper than DEPTH_LIMIT.
     """
     stream = Stream(body)
     return _Grower(stream, len(body)).grow(Reference(stream.root), None)
 
 
 class _Stands(NamedTuple):
-    """The place of an object: the object that contains it, and the index in that object; None for the root."""
+    """The place of an object, given by the object that contains it and the index in that object.
+
+    around: the place of the containing object; None for the root.
+    """
 
     around: _Stands | None
     item: Instance | Array
@@ -56,7 +59,7 @@ class _Stands(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the path in the form of a `Mention`."""
+        """The path of the place in the form that `Mention` uses."""
         if isinstance(self.item, Instance):
             step = self.item.members[self.at].replace("~", "~0").replace("/", "~1")
         else:
@@ -76,7 +79,7 @@ class _Grower:
         self._repeats_left = size_bytes
         self._around: list[Instance | Array] = []
         self._places: dict[int, _Stands | None] = {}
-        """The first place of each object, by its id()."""
+        """The place where each object first occurs, keyed by the object's id()."""
 
     def grow(self, item: Item, place: _Stands | None) -> Value:
         self._values_left -= 1
@@ -128,7 +131,7 @@ class _Grower:
 
 
 def _shaped(values: list[Value], lengths: list[int]) -> list[Value]:
-    """Return nested lists, one level for each dimension; one empty list for an array without items."""
+    """Return nested lists, one level for each dimension; a single empty list for an array without items."""
     for length in reversed(lengths[1:] if prod(lengths) else []):
         values = [values[at : at + length] for at in range(0, len(values), length)]
     return values

@@ -1,7 +1,8 @@
-"""Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects, never into the classes they name.
+"""Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects.
 
-A name in a stream never makes us look up, create or call anything. Lists grow as items are read, whatever their stated
-count is. Only nulls can be numerous in few bytes; they count as values, and the number of values per byte is limited.
+It never makes objects of the classes that they name. A name in a stream never makes us look up, create or call
+anything. Lists grow as items are read, whatever their stated count is. Only nulls can be numerous in a few bytes; they
+count as values, and the number of values per byte is limited.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from mqproto.bodies.lexical import TYPES
 from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, DateTime, TimeSpan, UnexplainedError
 
 EXPANSION: Final = 16
-"""How many values, and how many bytes of text, each byte of a stream may produce."""
+"""The number of values, and of bytes of text, that each byte of a stream may produce."""
 VALUES_FLOOR: Final = 1_024
-"""How many values even a short stream may have."""
+"""The number of values that even a short stream may have."""
 RANK_LIMIT: Final = 32
-"""The most dimensions of an array, as in .NET."""
+"""The maximum number of dimensions of an array, as in .NET."""
 GADGETS: Final = (
     "System.DelegateSerializationHolder",
     "System.Collections.Generic.ComparisonComparer`1",
@@ -49,7 +50,7 @@ GADGETS: Final = (
     "System.CodeDom.Compiler.TempFileCollection",
     "System.IO.FileSystemInfo",
 )
-"""Classes that attackers use to make BinaryFormatter run code, published by github.com/pwntester/ysoserial.net."""
+"""Classes that attackers use to make BinaryFormatter run code, as published by github.com/pwntester/ysoserial.net."""
 
 
 class Reference(NamedTuple):
@@ -69,7 +70,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Array:
-    """An array, its items in the order in which the last dimension changes fastest.  [MS-NRBF] 2.4"""
+    """An array. Its items are in the order in which the last dimension changes fastest.  [MS-NRBF] 2.4"""
 
     lengths: list[int]
     values: list[Item] = field(default_factory=list)
@@ -81,7 +82,10 @@ Object: TypeAlias = "str | bytes | Instance | Array"
 
 
 class _Member(NamedTuple):
-    """The kind of value in one place of an object: a primitive with this code, or a record if the code is None."""
+    """The kind of value in one place of an object.
+
+    primitive: the code of a primitive type; None for a record.
+    """
 
     primitive: int | None
 
@@ -91,7 +95,10 @@ _RECORD: Final = _Member(None)
 
 @dataclass(slots=True)
 class _Open:
-    """An object whose values are being read; `places` has one item per value of an object, or one for an array."""
+    """An object or array whose values are being read.
+
+    places: one item for each value of an object; a single item for an array.
+    """
 
     values: list[Item]
     places: list[_Member]
@@ -115,11 +122,11 @@ class _Class:
 
 
 class Stream:
-    """A whole stream: its `objects` by id, and the id of its `root`.
+    """A whole stream: its `objects`, keyed by id, and the id of its `root`.
 
     Raises:
-        UnexplainedError: it is not a stream of [MS-NRBF], names a class of known attacks, has more than `values_limit`
-            values, or nests objects deeper than DEPTH_LIMIT.
+        UnexplainedError: the data is not a stream of [MS-NRBF], names a class used in known attacks, has more than
+            `values_limit` values, or nests objects deeper than DEPTH_LIMIT.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -227,7 +234,7 @@ class Stream:
     # The records.
 
     def _next(self) -> bool:
-        """Read the next value or record; return False at the end."""
+        """Read the next value or record; return False at the end of the stream."""
         if self._open:
             top = self._open[-1]
             if not top.missing:
@@ -373,7 +380,7 @@ class Stream:
 
 
 def time_of(bits: int) -> DateTime:
-    """Return the time in these 64 bits.  [MS-NRBF] 2.1.1.5
+    """Return the time that these 64 bits represent.  [MS-NRBF] 2.1.1.5
 
     Raises:
         UsageError: the bits are not a time.

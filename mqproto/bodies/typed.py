@@ -1,9 +1,10 @@
-"""Makes bodies from a text and its kind, both as entered by people.
+"""Makes bodies from a text and its kind, both as people enter them.
 
 xml, xml:string, VT_BSTR, VT_LPSTR, VT_LPWSTR         the text, UTF-8
-xml:int ..., VT_I4 ..., VT_CY, VT_DATE, VT_CLSID      the value as `lexical.py` writes it
-xml:json, xml:ArrayOfInt ...                          the value as JSON, as `to_json` writes it
-bytes, VT_ARRAY|VT_UI1, VT_STREAMED_OBJECT, 8, 0x11   the bytes as they are; a number is the body type itself
+xml:int ..., VT_I4 ..., VT_CY, VT_DATE, VT_CLSID      the value in the form of `lexical.py`
+xml:json, xml:ArrayOfInt ...                          the value as JSON in the form of `to_json`
+bytes, VT_ARRAY|VT_UI1, VT_STREAMED_OBJECT, 8, 0x11   the bytes as they are; a number is the body
+                                                      type itself
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""The simple type of the text for each of these types of automation.py; the others take numbers or bytes."""
+"""For these body types of automation.py, the simple type of the text; the others take numbers or bytes."""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:
     """Return the body for a text, and its body type.
 
     Raises:
-        UsageError: there is no such kind, or the text is not a value of it.
+        UsageError: there is no such kind, or the text is not a value of this kind.
     """
     if (number := _number(kind)) is not None:
         return text, number

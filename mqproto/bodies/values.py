@@ -1,7 +1,7 @@
 """The contents of bodies as Python values and as JSON.
 
-Python has no value for three things that .NET writes: a time in steps of 100 ns, a time span in these steps, and an
-object of a class. The rest are None, bool, int, float, str, bytes, Decimal, UUID and lists.
+Python has no value for three things that .NET writes: a time in steps of 100 ns, a time span in such steps, and an
+object of a class. Everything else is None, bool, int, float, str, bytes, Decimal, UUID or a list.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, quoted, shown
 
 DEPTH_LIMIT: Final = 100
-"""The most levels to which objects may be nested."""
+"""The maximum number of levels to which objects may be nested."""
 VALUES_LIMIT: Final = 200_000
-"""The most values that a body may have, including nested ones; each takes about 200 bytes of memory."""
+"""The maximum number of values, including nested ones, that a body may have; each takes about 200 bytes of memory."""
 
 TICKS_PER_S: Final = 10_000_000
 _TICKS_PER_DAY: Final = 86_400 * TICKS_PER_S
 _LAST_TICK: Final = 3_652_059 * _TICKS_PER_DAY - 1
-"""The last tick of the year 9999."""
+"""The last tick of the year 9999, counted from the beginning of the year 1."""
 _BEGIN: Final = datetime(1, 1, 1)
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,7}))?(Z|[+-]\d\d:\d\d| local)?", re.ASCII
@@ -45,8 +45,8 @@ class UnexplainedError(MqprotoError, ValueError):
 class DateTime:
     """A .NET time.  [MS-NRBF] 2.1.1.5
 
-    ticks: steps of 100 ns since the year 1, on the zone's clock; the year 9999 is the last.
-    zone: "" if unknown, "Z" for UTC, "local" for the sender's, or an offset like "+01:00", at most 14 hours.
+    ticks: the number of 100 ns steps since the beginning of the year 1, on the zone's clock; the last year is 9999.
+    zone: "" if unknown, "Z" for UTC, "local" for the sender's zone, or an offset of at most 14 hours, like "+01:00".
     """
 
     ticks: int
@@ -66,7 +66,7 @@ class DateTime:
 
     @property
     def as_datetime(self) -> datetime:
-        """The time as a datetime, to the microsecond; aware if the zone is known."""
+        """The time as a Python datetime, to the microsecond. It has a time zone if the zone is known."""
         found = _BEGIN + timedelta(microseconds=self.ticks // 10)
         if self.zone in ("", "local"):
             return found
@@ -85,10 +85,12 @@ class DateTime:
 
     @classmethod
     def parse(cls, text: str) -> DateTime:
-        """Read a time as written by `str` or by an application: `2024-01-02T03:04:05.1234567Z`.
+        """Return the time that a text represents, as written by `str` or by an application.
+
+        An example is `2024-01-02T03:04:05.1234567Z`.
 
         Raises:
-            ValueError: it is not such a time.
+            ValueError: the text is not such a time.
         """
         found = _TIME.fullmatch(text)
         if found is None:
@@ -119,7 +121,10 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """A reference to an enclosing object: the number of levels up, objects and arrays alike; 1 is the nearest."""
+    """A reference to an enclosing object or array.
+
+    levels: how many levels up it is; 1 is the nearest.
+    """
 
     levels: int
 
@@ -128,7 +133,7 @@ class Above:
 class Mention:
     """A reference to an object that occurs elsewhere.
 
-    path: its members and indexes from the root as a JSON Pointer, `/Lines/0/Item`.  RFC 6901
+    path: the members and indexes that lead to the object from the root, as a JSON Pointer: `/Lines/0/Item`.  RFC 6901
     """
 
     path: str
@@ -139,8 +144,8 @@ class Tree:
     """An object of a class.
 
     name: the object's class, as named in the body; empty if the body does not name it.
-    members: their names and values, in order. In XML, `@name` is an attribute, `#text` is text beside attributes or
-        elements, and a list stands for successive elements of one name.
+    members: the names and values of its members, in order. In XML, `@name` is an attribute, `#text` is text that
+        accompanies attributes or elements, and a list stands for successive elements with the same name.
     """
 
     name: str
@@ -161,11 +166,11 @@ Value: TypeAlias = (
 
 
 def to_json(value: Value) -> Any:
-    """Return the value in a form for `json.dumps`; `from_json` converts it back.
+    """Return a value in a form for `json.dumps`; `from_json` converts it back.
 
     A value without a JSON form becomes an object with one key, such as {"$guid": "..."}. An object has its members, and
-    its class as "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of
-    pairs.
+    its class as "$type" if that is known. If two members have the same name, or a name begins with $, the object has
+    "$members" instead: a list of pairs.
     """
     match value:
         case None | bool() | int() | str():
@@ -202,10 +207,12 @@ _DOUBLES: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
 def from_json(data: Any) -> Value:
-    """Return the value for the output of `to_json`, or for hand-written data in the same form.
+    """Return the value that corresponds to the output of `to_json`.
+
+    Data that was written by hand in the same form is accepted, too.
 
     Raises:
-        UsageError: it has another form, is nested deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.
+        UsageError: the data has another form, is nested deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.
     """
     waiting, count = [data], 0
     while waiting:

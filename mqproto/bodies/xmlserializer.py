@@ -1,12 +1,12 @@
 """Bodies from .NET's XmlMessageFormatter: its XmlSerializer's output, in UTF-8, with body type 0.
 
     xml:int         a simple type of `lexical.py`:  <int>5</int>
-    xml:ArrayOfInt  an array:                       <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
-    xml             an object as a tree:            <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
+    xml:ArrayOfInt  an array:            <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
+    xml             an object as a tree: <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
 
-The XML of an object names no types, so its members are text, trees and None. A name includes its namespace, as
-`{namespace}name`, unless the enclosing element has the same one. Sources: learn.microsoft.com, "XmlMessageFormatter
-Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
+The XML of an object does not name the types of its members, so these are text, trees and None. A name includes its
+namespace, as in `{namespace}name`, unless the enclosing element has the same namespace. Sources: learn.microsoft.com,
+"XmlMessageFormatter Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARRAY: Final = "ArrayOf"
 ANY: Final = "anyType"
 NIL: Final = (INSTANCE, "nil")
 _UNSAID: Final = (NIL, (XML, "space"))
-"""Attributes that say how to read a value, but are not part of the value."""
+"""Attributes that say how to read a value but are not part of it."""
 _NAMESPACES: Final = {prefix: namespace for namespace, prefix in PREFIXES.items()}
 _CLARK: Final = re.compile(r"\{([^{}]*)\}(.*)", re.DOTALL)
 
@@ -45,7 +45,7 @@ def read_serialized(body: bytes) -> tuple[str, Value]:
     """Return the kind of a body, such as `xml:int`, and its value.
 
     Raises:
-        UnexplainedError: the body is not XML that we read, or is not a value of the type that it names.
+        UnexplainedError: the body is not XML that we can read, or is not a value of the type that it names.
     """
     root = read_xml(body)
     namespace, local = root.name
@@ -71,7 +71,7 @@ def _simple(element: Element, name: str) -> Value:
 
 
 def item_type(array: str) -> str | None:
-    """Return the name of the elements in an array with this name; None if it is not an array's name."""
+    """Return the name of the elements in an array with this name; None if it is not the name of an array."""
     rest = array.removeprefix(ARRAY)
     if rest == array or not rest:
         return None
@@ -154,10 +154,10 @@ def write_serialized(value: Value, kind: str) -> bytes:
     """Return a body in the form of XmlMessageFormatter.
 
     Args:
-        kind: `xml` for the type that fits the value best, or a type as in `xml:short` or `xml:ArrayOfLong`.
+        kind: `xml` for the type that fits the value best, or a specific type, as in `xml:short` or `xml:ArrayOfLong`.
 
     Raises:
-        UsageError: there is no such kind, the value does not fit it, or is nested deeper than DEPTH_LIMIT.
+        UsageError: there is no such kind, the value does not fit it, or the value is nested deeper than DEPTH_LIMIT.
     """
     name = kind.removeprefix("xml").removeprefix(":")
     if not name and isinstance(value, Tree):

@@ -1,1 +1,1 @@
-"""The edges of the network, where each message comes in and goes out exactly once."""
+"""The edges of the network, where each message enters and leaves exactly once."""

@@ -1,7 +1,8 @@
-"""The owner and the outcome of a message: the words for them, and the one function that chooses a word.
+"""The owner and the outcome of a message.
 
-`Evidence` is gathered from the available stores, document history, journals and logs. A gateway has only the
-history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
+This module has the words for them, and the only function that chooses a word. `Evidence` is gathered from the available
+stores, document history, journals and logs. A gateway has only the history, so it uses coarser words (`State`) than an
+audit (`End`). Each end corresponds to one state.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from mqproto.turn.effects import QueueKind
 BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"
 IN_DOUBT: Final = "in doubt"
-"""The mark of a copy in the error queue whose message may have been processed."""
+"""The mark of those copies in the error queue whose message may have been processed."""
 RECEIVED: Final = "ACK_RECEIVE"
 RESOLVED: Final = "RESOLVED"
-"""Replaces a message class after an operator has settled a dead letter for good (`mqproto failed resolve`)."""
+"""The text that replaces a message class after an operator has settled a dead letter for good (`mqproto failed
+resolve`).
+"""
 RESOLVED_BY: Final = "resolved by an operator"
-"""The beginning of the history's outcome for a message that an operator settled by hand."""
+"""The beginning of the outcome that the history states for a message that an operator settled by hand."""
 
 
 class State(StrEnum):
-    """The state of a message, as its producer sees it."""
+    """The state of a message as its producer sees it."""
 
     UNDER_WAY = "under-way"
     """The gateway has the message and is handing it to the node."""
@@ -39,8 +42,9 @@ class State(StrEnum):
     FAILED = "failed"
     """The message went to the trigger's error queue."""
     IN_DOUBT = "in-doubt"
-    """The message may have been processed. It went to the trigger's in-doubt or error queue; or to the dead-letter
-    queue, if its lifetime ended after a call that got no answer."""
+    """The message may have been processed. It went to the trigger's in-doubt or error queue; or, if its lifetime ended
+    after a call that got no answer, to the dead-letter queue.
+    """
     RECEIVED = "received"
     """A program has received the message from its queue."""
     DEAD_LETTER = "dead-letter"
@@ -65,16 +69,18 @@ class End(StrEnum):
     """A program that is not a trigger has received the message from its queue."""
     DEAD_LETTER = "a dead letter"
     LETTER_IN_DOUBT = "a dead letter in doubt"
-    """The lifetime ended, or an operator ended the message, after a call to its consumer that got no answer."""
+    """The lifetime ended, or an operator ended the message, after its consumer was called and did not answer."""
     LETTER_TAKEN = "a dead letter that was taken"
     """An operator took the dead letter from its queue; its node has logged when and how."""
     IN_ITS_QUEUE = "in its queue"
     BEING_PROCESSED = "being processed"
     ON_ITS_WAY = "on its way"
     HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
-    """No store has the message, and it left no dead letter here."""
+    """No store has the message, and it left no dead letter here; its producer uses an administration queue of its
+    own.
+    """
     FORGOTTEN = "answered longer ago than the history keeps ids"
-    """Only its gateway's log has the message. Its outcome is no longer known."""
+    """Only the message's gateway still knows it, from its log. The outcome is no longer known."""
     UNACCOUNTED = "unaccounted for"
 
 
@@ -92,7 +98,7 @@ STATES: Final = {
     End.IN_ITS_QUEUE: State.ACCEPTED,
     End.ON_ITS_WAY: State.ACCEPTED,
 }
-"""The state for each end, except the ends for which the earlier state decides."""
+"""The state that corresponds to each end, except for those ends whose state depends on what happened before."""
 
 
 class Deed(StrEnum):
@@ -109,11 +115,11 @@ class Deed(StrEnum):
 
 
 class Removal(NamedTuple):
-    """The removal of a failed message from its queue: a line of a node's log.
+    """The removal of a failed message from its queue, as logged by a node.
 
     copy: the identifier of the copy, or of the dead letter.
     reason: the class that says what was done with it.
-    again: the message's new identifier, if the node has sent it again at the same time.
+    again: the message's new identifier, if the node sent the message again at the same time.
     """
 
     copy: str
@@ -122,11 +128,13 @@ class Removal(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The outcome of one life of a message; a new life begins each time that it is sent again.
+    """The outcome of one life of a message; a new life begins each time that the message is sent again.
 
-    message: its identifier in that life; empty if that was not recorded.
-    message_class: the class of the acknowledgment with which it ended; ended_s: when that was, in Unix time.
-    attempts, reason: how often its consumer was called, and what the consumer said.
+    message: the message's identifier in that life; empty if it was not recorded.
+    message_class: the class of the acknowledgment with which the life ended.
+    ended_s: the time at which it ended, in Unix time.
+    attempts: the number of calls of the message's consumer.
+    reason: what the consumer answered.
     """
 
     message: str
@@ -141,25 +149,32 @@ class Ended(NamedTuple):
 class Evidence:
     r"""All that is known about one message.
 
-    queue, key: the queue to which it was handed in, such as `destination\orders`, and the producer's id; empty for
-    none.
+    queue: the queue that it was handed in for, such as `destination\orders`.
+    key: the producer's id; empty if there is none.
     names: its identifiers, the present one last; it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
-    heard_elsewhere: whether its producer is told its outcome in another way.
-    is_old: whether it was accepted longer ago than the history keeps ids, and the history no longer knows it.
+    heard_elsewhere: whether its producer learns its outcome in another way.
+    is_old: whether it was accepted so long ago that the history no longer keeps its id, and the history does not know
+        it.
     resolved: whether an operator has marked it as settled.
-    processed, attempted, started, in_doubt: a trigger's record of its consumer: whether it accepted the message, was
-    called, has not answered yet, or left a call without an answer, whatever it answered to other calls.
-    told: whether the document history has that record, and not only a log.
-    owner, attempts, said: the trigger that called its consumer, the number of calls, and the consumer's answer.
-    copied: why a copy of it is in a queue of some store, such as an error queue.
-    ends, ended_s: by identifier, the class of the acknowledgment with which its way ended, and the time of its end.
+    processed: whether, according to a trigger, its consumer accepted it.
+    attempted: whether, according to a trigger, its consumer was called.
+    started: whether, according to a trigger, its consumer has not answered yet.
+    in_doubt: whether, according to a trigger, its consumer left a call unanswered, even if it answered other calls.
+    told: whether the trigger's record is in the document history, and not only in a log.
+    owner: the trigger that called its consumer.
+    attempts: the number of these calls.
+    said: the consumer's answer.
+    copied: the reason why a copy of it is in a queue of some store, such as an error queue.
+    ends: by identifier, the class of the acknowledgment with which its journey ended.
+    ended_s: by identifier, the time of that end.
     lives: by identifier, the entry that the history kept when it was sent again.
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
-    destination_is_here: whether the destination's store, which then has it, was read.
-    removals, deeds: the removals of its failed copies, and operators' actions, by the identifier of the copy.
+    destination_is_here: whether the store of the destination, which has it in that case, was read.
+    removals: the removals of its failed copies.
+    deeds: operators' actions, by the identifier of the copy.
     """
 
     queue: str = ""
@@ -197,19 +212,23 @@ class Evidence:
 
     @property
     def confirmed(self) -> str:
-        """Return the class with which its way ended, under its present identifier; empty if it has not ended, or if
-        that is unknown.
+        """The class with which the message's journey ended, under its present identifier.
+
+        It is empty if the journey has not ended, or if the class is unknown.
         """
         return self.ends.get(self.names[-1], "")
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was a dead letter, or was attempted. If so, it may have been sent again as another message."""
+        """Whether the message was a dead letter, or was attempted.
+
+        If so, it may have been sent again as another message.
+        """
         return self.attempted or bool(self.removals) or any(end != RECEIVED for end in self.ends.values())
 
     @property
     def taken(self) -> Removal | None:
-        """The last removal of the message, if it was not sent again after that; otherwise None."""
+        """The last removal of the message; None if there was none, or if the message was sent again after it."""
         if not self.removals:
             return None
         last = self.removals[-1]
@@ -217,7 +236,7 @@ class Evidence:
         return None if goes_on else last
 
     def sent_again(self, name: str) -> None:
-        """Set the message's new identifier after it was sent again; empty while that is unknown."""
+        """Note that the message was sent again. Its new identifier, `name`, is empty as long as it is unknown."""
         self.names.append(name)
         self.attempted = False
 
@@ -235,13 +254,17 @@ class Evidence:
 
 
 def is_called(name: str, key: str, names: Collection[str]) -> bool:
-    """Whether a name means this message: an identifier, or the producer's id, with or without the producer's name."""
+    """Whether a name refers to this message.
+
+    It may be an identifier, or the producer's id with or without the producer's name.
+    """
     return name in names or (name != "" and name in (key, key.partition("/")[2]))
 
 
 def end_of(known: Evidence) -> End:
-    """Return the owner of a message. The last event decides, because a store may still have a message that was
-    acknowledged.
+    """Return the owner or the outcome of a message.
+
+    The last event decides, because a store may still have a message that was acknowledged.
     """
     if known.resolved:
         return End.RESOLVED
@@ -269,7 +292,9 @@ def end_of(known: Evidence) -> End:
 
 
 def state_of(known: Evidence) -> State:
-    """Return the state that a producer sees. If no store has the message, the history's last state counts.
+    """Return the state that a producer sees.
+
+    If no store has the message, it follows from the history's last entry.
 
     If a trigger has no history, a producer learns only that the trigger received the message, as with any other
     program.
@@ -287,7 +312,7 @@ def state_of(known: Evidence) -> State:
 
 
 def lives_of(known: Evidence) -> list[Ended]:
-    """Return the outcome of each life of the message; the last one is the present life."""
+    """Return the outcome of each life of the message; the present life comes last."""
     lives = []
     for name in known.names[:-1]:
         ended = known.ends.get(name, RECEIVED)
@@ -313,7 +338,7 @@ OWNERS: Final = {
     End.FORGOTTEN: "nobody knows who",
     End.UNACCOUNTED: "nobody",
 }
-"""The owner of a message that is in no store."""
+"""The owner of a message that is in no store, according to its end."""
 
 
 def owner_of(known: Evidence) -> str:
@@ -325,7 +350,7 @@ def owner_of(known: Evidence) -> str:
 
 
 def reason_of(known: Evidence) -> str:
-    """Return the reason why the message is where it is; empty if the place itself says enough."""
+    """Return the reason why the message is where it is; empty if its place says enough."""
     end = end_of(known)
     if end is End.IN_ERROR_QUEUE:
         return known.copied

@@ -1,7 +1,7 @@
 """The three steps in which a consumer decides whether a message is new, a duplicate, or in doubt.
 
 The steps come from "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
-and the document resolver. Each step is taken only if earlier ones do not decide. The tables below contain the
+and the document resolver. Each step is taken only if the earlier ones do not decide. The tables below contain the
 decisions.
 """
 
@@ -14,16 +14,16 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """Whether a message is new for its consumer, a duplicate, or in doubt."""
+    """The decision whether a message is new for its consumer, a duplicate, or in doubt."""
 
     NEW = "new"
-    """The message is processed, then acknowledged."""
+    """The message is processed and then acknowledged."""
     DUPLICATE = "duplicate"
     """The message was processed before, so it is only acknowledged."""
     IN_DOUBT = "in doubt"
-    """The message may have been processed: it is acknowledged, and logged for a person to look into."""
+    """The message may have been processed before. It is acknowledged, and logged so that a person can look into it."""
     REJECTED = "rejected"
-    """The message can never be processed: it is refused, and a retrieval failure is reported."""
+    """The message can never be processed. It is refused, and a retrieval failure is reported."""
 
 
 class Count(Enum):
@@ -35,10 +35,13 @@ class Count(Enum):
 
     @classmethod
     def of(cls, delivery_count: int) -> Count:
-        """Return the member for a delivery count, from 1; -1 if it is not known.
+        """Return the member for a delivery count.
+
+        Args:
+            delivery_count: the number of deliveries, at least 1; -1 if it is not known.
 
         Raises:
-            UsageError: it is not a delivery count.
+            UsageError: the number is not a delivery count.
         """
         if delivery_count < 1 and delivery_count != -1:
             raise UsageError(f"a delivery count of {delivery_count}: it is 1 or more, or -1")
@@ -46,13 +49,16 @@ class Count(Enum):
 
 
 class Entry(StrEnum):
-    """Step 2: the entry for the message in the document history, by its UUID or message identifier."""
+    """Step 2: the entry for the message in the document history.
+
+    It is found by the message's UUID or message identifier.
+    """
 
     ABSENT = "absent"
     STARTED = "started"
     COMPLETED = "completed"
     FAILED = "failed"
-    """Its processing ended with a fatal error."""
+    """The processing of the message ended with a fatal error."""
 
 
 class Attempt(Enum):
@@ -64,7 +70,7 @@ class Attempt(Enum):
 
 
 ASK: Final = None
-"""This value in the tables means that the resolver has to be asked."""
+"""The value in the tables which means that the resolver has to be asked."""
 
 # For each thing known: the verdict without a resolver, and with one.
 BY_COUNT: Final = {
@@ -72,21 +78,26 @@ BY_COUNT: Final = {
     Count.AGAIN: (Verdict.IN_DOUBT, ASK),
     Count.UNDEFINED: (Verdict.NEW, ASK),
 }
-"""The decisions of step 1, if no document history is used."""
+"""The decisions of step 1, which are used if there is no document history. Each has a value for the case without a
+resolver, and one for the case with a resolver.
+"""
 BY_HISTORY: Final = {
     Entry.ABSENT: (Verdict.NEW, Verdict.NEW),
     Entry.STARTED: (Verdict.IN_DOUBT, ASK),
     Entry.COMPLETED: (Verdict.DUPLICATE, Verdict.DUPLICATE),
     Entry.FAILED: (Verdict.REJECTED, Verdict.REJECTED),
 }
-"""The decisions of step 2, if a document history is used; they do not depend on the delivery count."""
+"""The decisions of step 2, which are used if there is a document history; they do not depend on the delivery count.
+
+Each has a value for the case without a resolver, and one for the case with a resolver.
+"""
 
 
 def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:
     """Return the decision of steps 1 and 2; None if the resolver has to be asked.
 
     Args:
-        delivery_count: from 1, including this delivery; -1 if it is not known.
+        delivery_count: the number of deliveries, including this one; -1 if it is not known.
         entry: the document history's entry; None if no history is used.
         has_resolver: whether there is a document resolver to ask if these steps do not decide.
 
@@ -106,15 +117,16 @@ ENTRY_AFTER: Final = {
 }
 """The entry in the document history after an attempt to process a message.
 
-After a transient error the message is new the next time; after a fatal one it is refused with a retrieval failure.
-Without a history neither happens: a failure is reported once the message has reached its limit of deliveries.
+After a transient error, the message counts as new the next time. After a fatal error, it is refused the next time, with
+a retrieval failure. Without a history, neither happens: a failure is reported once the message has reached its limit of
+deliveries.
 """
 
 
 def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
-    """Whether a message is given up at this delivery, as a retrieval failure.
+    """Return whether the message is given up at this delivery, and reported as a retrieval failure.
 
     Args:
-        limit: the most deliveries of a message.
+        limit: the maximum number of deliveries of a message.
     """
     return verdict is Verdict.REJECTED or delivery_count > limit

@@ -1,14 +1,16 @@
-"""Numbered operations, which are performed once, however often they are invoked.  "Duplicate Operation Detection
-Support"
+"""Numbered operations, which are performed only once, no matter how often they are invoked.
+
+They are described in "Duplicate Operation Detection Support".
 
 An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more.
-Submitting a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
-invoker increments for each operation. The performer remembers the last identifiers and outcomes: instead of performing
+Submitting a message twice would do harm. So such operations carry an Operation Instance Identifier: one byte that the
+invoker increments for each operation. The performer remembers the last identifiers and outcomes. Instead of performing
 an operation again, it repeats the outcome.
 
-Identifiers wrap around: of two identifiers, the newer is the one that is fewer steps ahead of the other. The profile, 0
-to 127, is the number of identifiers that the performer remembers, and so the most that an invoker may have outstanding.
-`Invoker` and `Performer` decide; their callers send, write to disk, and perform operations.
+Identifiers wrap around. Of two identifiers, the newer is the one that is fewer steps ahead of the other. The profile, 0
+to 127, is the number of identifiers that the performer remembers. So it is also the maximum number of operations that
+an invoker may have outstanding. `Invoker` and `Performer` decide; their callers send, write to disk, and perform
+operations.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ FIRST_NUMBERED: Final = 32
 LAST: Final = 63
 IDENTIFIERS: Final = 256
 HALF: Final = IDENTIFIERS // 2
-"""An identifier that is this many steps behind the newest one has expired."""
+"""A number of steps. An identifier that is this far behind the newest one has expired."""
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
-"""The argument of a numbered operation: its performer gets only the parameter.
+"""The argument of a numbered operation; the code that performs the operation gets only the parameter.
 
 This is the formal layout. `with_identifier` and `parted` do the same in less time, and a test checks that.
 """
 
 
 class OperationError(MqprotoError):
-    """An invocation that is not valid: the text says why."""
+    """An invocation that is not valid; the text says why."""
 
 
 def is_numbered(operation: int) -> bool:
-    """Whether operations with this value, 0 to 63, carry an identifier.
+    """Return whether operations with this value carry an identifier.
 
     Raises:
         OperationError: the value is not from 0 to 63.
@@ -70,12 +72,12 @@ def parted(argument: bytes) -> tuple[int, bytes]:
 
 
 def behind(identifier: int, newest: int) -> int:
-    """Return how far an identifier is behind the newest one, 0 to 255."""
+    """Return how many steps an identifier is behind the newest one, from 0 to 255."""
     return (newest - identifier) % IDENTIFIERS
 
 
 def _newer(identifier: int, newest: int | None) -> int:
-    """Return the newer of two identifiers; at a distance of half the circle, the first."""
+    """Return the newer of two identifiers; if they are half the circle apart, return `identifier`."""
     return identifier if newest is None or behind(identifier, newest) >= HALF else newest
 
 
@@ -91,15 +93,17 @@ class Answer(Enum):
     PERFORM = "perform"
     """The operation is new."""
     REPEAT = "repeat"
-    """The operation was performed before: the invoker gets the first outcome."""
+    """The operation was performed before; the invoker gets the outcome of that time."""
     WAIT = "wait"
-    """The operation is being performed: the invoker gets the outcome when it is complete."""
+    """The operation is being performed; the invoker gets the outcome when it is complete."""
     REFUSE = "refuse"
-    """The identifier is so old that the operation may have been performed and forgotten."""
+    """The identifier is so old that the operation may already have been performed and forgotten."""
 
 
 class Kept(NamedTuple):
-    """The record of an operation that a performer must store in one transaction with its effects.
+    """The record of an operation, which a performer must store together with the operation's effects.
+
+    Both must be stored in the same transaction.
 
     forgotten: the identifiers to delete from disk.
     """
@@ -113,7 +117,7 @@ class Performer:
     """Remembers the operations of one invoker.
 
     Args:
-        profile: how many identifiers are remembered, 0 to 127. With 0, operations are performed one at a time,
+        profile: the number of identifiers to remember, from 0 to 127. With 0, operations are performed one at a time,
             each as if it were new.
         kept: the identifiers and outcomes on disk.
     """
@@ -123,12 +127,17 @@ class Performer:
         self._outcomes = dict[int, bytes | None](kept)
         self._newest: int | None = None
         self._newest_kept: int | None = None
-        """The newest identifier on disk. `_newest` is the newest that was received; after a crash both are the same."""
+        """The newest identifier on disk. `_newest` is the newest one that was received; after a crash, both are the
+        same.
+        """
         for identifier in self._outcomes:
             self._newest = self._newest_kept = _newer(identifier, self._newest)
 
     def invoke(self, identifier: int) -> Answer:
-        """Take an invocation. If the answer is PERFORM, the caller performs it and then calls `complete`."""
+        """Take an invocation.
+
+        If the answer is PERFORM, the caller performs the operation and then calls `complete`.
+        """
         if self._outcomes.get(identifier, b"") is None:
             return Answer.WAIT
         if not self.profile:
@@ -144,9 +153,11 @@ class Performer:
         return Answer.PERFORM
 
     def go_on(self, following: int) -> tuple[int, ...]:
-        """Take the identifier of the invoker's next operation. Return the old identifiers that are forgotten.
+        """Take the identifier of the invoker's next operation.
 
-        If a crash came before the last operations were on disk, only the invoker knows the next identifier.
+        Return the old identifiers that can now be forgotten.
+
+        If there was a crash before the last operations were on disk, only the invoker knows the next identifier.
         """
         self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
         forgotten = tuple(
@@ -159,13 +170,13 @@ class Performer:
         return forgotten
 
     def goes_on(self, first: int, *, is_new: bool) -> bool:
-        """Whether the first identifier that an invoker uses shows that it has kept count.
+        """Return whether the first identifier that an invoker uses shows that it has kept count.
 
-        If so, the identifier is shortly after the newest one, or is a remembered one. An invoker that has lost count
-        begins with 0.
+        This is true if the identifier is shortly after the newest one, or is a remembered one. An invoker that has lost
+        count begins with 0.
 
         Args:
-            is_new: whether the identifier belongs to a new operation, not to one that is invoked again.
+            is_new: whether the identifier belongs to a new operation, rather than to one that is invoked again.
         """
         if self._newest is None or 0 < behind(self._newest, first) <= self.profile:
             return True
@@ -173,8 +184,10 @@ class Performer:
 
     @property
     def following(self) -> int:
-        """Return the identifier of the next operation for an invoker that has lost count: the one after the newest
-        received."""
+        """The identifier of the next operation for an invoker that has lost count.
+
+        It is the one after the newest that was received.
+        """
         return 0 if self._newest is None else (self._newest + 1) % IDENTIFIERS
 
     @property
@@ -207,7 +220,7 @@ class Performer:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An operation with an unknown outcome; it is invoked with these bytes until the outcome is known."""
+    """An operation whose outcome is not known; it is invoked with these bytes until the outcome is known."""
 
     identifier: int
     operation: int
@@ -215,17 +228,18 @@ class Pending:
 
     @property
     def argument(self) -> bytes:
-        """Return the argument as it is sent."""
+        """The argument in the form in which it is sent."""
         return with_identifier(self.identifier, self.parameter)
 
 
 class Invoker:
-    """Numbers operations, and limits how many are outstanding.
+    """Numbers operations, and limits how many of them are outstanding.
 
     Args:
         profile: the performer's profile.
         following: the identifier of the next operation.
-        pending: operations that had no known outcome when the invoker's state was saved, the oldest first.
+        pending: the operations without a known outcome at the time when the invoker's state was saved, the oldest
+            first.
     """
 
     def __init__(self, profile: int, following: int = 0, pending: Iterable[Pending] = ()) -> None:
@@ -240,7 +254,10 @@ class Invoker:
 
     @property
     def pending(self) -> list[Pending]:
-        """Return the operations without a known outcome, the oldest first. After a break all of them are retried."""
+        """The operations without a known outcome, the oldest first.
+
+        After a connection breaks, all of them are retried.
+        """
         return list(self._pending.values())
 
     @property
@@ -250,7 +267,7 @@ class Invoker:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the performer would still remember all outstanding operations after one more."""
+        """Whether the performer would still remember all outstanding operations after one more was begun."""
         oldest = next(iter(self._pending), None)
         return oldest is None or behind(oldest, self._following) < self._profile
 
@@ -272,7 +289,7 @@ class Invoker:
         return pending
 
     def take_back(self, identifier: int) -> None:
-        """Take back the newest operation, which was never sent. Its identifier goes to the next one."""
+        """Undo the newest operation, which was never sent. Its identifier will be used for the next one."""
         assert identifier == (self._following - 1) % IDENTIFIERS, "those after it are taken back first"
         del self._pending[identifier]
         self._following = identifier
@@ -285,10 +302,16 @@ class Invoker:
         return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
 
     def learn(self, profile: int) -> list[Pending]:
-        """Learn the performer's profile, which may be smaller than before. Return operations not to be retried."""
+        """Learn the performer's profile, which may be smaller than before.
+
+        Return the operations that must not be retried.
+        """
         self._profile = _checked(profile)
         return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
 
     def end(self, identifier: int) -> Pending | None:
-        """End an operation because its outcome is known or it is given up. Return None if it had ended before."""
+        """End an operation, because its outcome is known or it was given up.
+
+        Return None if it had already ended.
+        """
         return self._pending.pop(identifier, None)

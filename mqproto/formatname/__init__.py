@@ -1,7 +1,7 @@
 """How MSMQ names queues: format names, path names, and their form in packets.  [MS-MQMQ] 2.1
 
-path.py has the names that people write, and names.py has the names in the protocol. text.py reads both kinds, and
-wire.py fits them into the headers of packets.
+path.py has the names that people write, and names.py has the names used in the protocol. text.py reads both kinds, and
+wire.py converts them to and from the fields in the headers of packets.
 """
 
 from mqproto.formatname.names import (

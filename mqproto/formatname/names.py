@@ -1,7 +1,9 @@
-r"""Format names, by which MSMQ's packets and interfaces name a queue: `DIRECT=OS:server\orders`.  [MS-MQMQ] 2.1
+r"""Format names, with which MSMQ's packets and interfaces name a queue.  [MS-MQMQ] 2.1
 
-`str` prints a name's canonical form: keywords and GUIDs in capitals, no braces, identifiers in eight digits.
-A record refuses values that have no text form, so `parse_format_name(str(name)) == name` for every record.
+An example is `DIRECT=OS:server\orders`.
+
+`str` returns a name's canonical form: keywords and GUIDs in capitals, no braces, identifiers with eight digits. A
+record refuses values that have no text form, so `parse_format_name(str(name)) == name` for every record.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ _DOMAIN_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x7F))) - {","}
 
 
 class Protocol(StrEnum):
-    """How a direct name reaches its computer.  [MS-MQMQ] 2.1.2
+    """The way in which a direct name reaches its computer.  [MS-MQMQ] 2.1.2
 
-    [MS-MQQB] 2.2.4 writes SPX for IPX; both are read.
+    [MS-MQQB] 2.2.4 writes SPX instead of IPX; both can be read.
     """
 
     TCP = "TCP"
@@ -43,10 +45,12 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DirectName:
-    r"""A queue by its computer and name: `DIRECT=TCP:10.0.0.1\PRIVATE$\orders`.  [MS-MQMQ] 2.1.2
+    r"""A queue named by its computer and its name there.  [MS-MQMQ] 2.1.2
 
-    address: a computer's name for OS; an IPv4 or IPv6 address for TCP; host or host:port for HTTP and HTTPS,
-        an IPv6 host in brackets; network:node in hexadecimal for IPX.
+    An example is `DIRECT=TCP:10.0.0.1\PRIVATE$\orders`.
+
+    address: for OS, a computer's name; for TCP, an IPv4 or IPv6 address; for HTTP and HTTPS, host or host:port, with
+        an IPv6 host in brackets; for IPX, network:node in hexadecimal.
     queue, scope, subqueue, journal: as in PathName; a system queue is one of SystemQueue.
 
     Raises:
@@ -69,12 +73,12 @@ class DirectName:
 
     @property
     def local(self) -> LocalName:
-        """The queue as its computer knows it."""
+        """The queue's name on its own computer."""
         return LocalName(self.queue, self.scope, self.subqueue, self.journal)
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, which nobody can send to."""
+        """Whether the name is that of a journal or a dead-letter queue, to which nobody can send."""
         return self.local.read_only
 
     @property
@@ -90,9 +94,10 @@ class DirectName:
 
 @dataclass(frozen=True, slots=True)
 class PublicName:
-    """A queue by its GUID in the directory: `PUBLIC=GUID`.  [MS-MQMQ] 2.1.3
+    """A queue named by its GUID in the directory: `PUBLIC=GUID`.  [MS-MQMQ] 2.1.3
 
-    The ABNF has no journal of a public queue, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7): we read and print `;JOURNAL`.
+    The ABNF has no journal of a public queue, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7), so `;JOURNAL` is read and
+    printed.
     """
 
     guid: Guid
@@ -103,7 +108,7 @@ class PublicName:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is the queue's journal."""
+        """Whether the name is that of the queue's journal."""
         return self.journal
 
     def __str__(self) -> str:
@@ -112,7 +117,10 @@ class PublicName:
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
-    r"""A private queue by its queue manager and 32-bit number: `PRIVATE=GUID\00000010`.  [MS-MQMQ] 2.1.4"""
+    r"""A private queue named by its queue manager and a 32-bit number.  [MS-MQMQ] 2.1.4
+
+    An example is `PRIVATE=GUID\00000010`.
+    """
 
     manager: Guid
     identifier: int
@@ -125,7 +133,7 @@ class PrivateName:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is the queue's journal."""
+        """Whether the name is that of the queue's journal."""
         return self.journal
 
     def __str__(self) -> str:
@@ -136,7 +144,7 @@ class PrivateName:
 class DistributionListName:
     """A list of queues in the directory: `DL=GUID@domain`.  [MS-MQMQ] 2.1.5
 
-    domain: up to 255 visible characters without a comma, which would begin the next element; or empty.
+    domain: up to 255 visible characters, or empty. It cannot have a comma, which would begin the next element.
     """
 
     read_only: ClassVar[bool] = False
@@ -157,7 +165,7 @@ class DistributionListName:
 class MachineName:
     """A computer's own queue: `MACHINE=GUID;DEADXACT`.  [MS-MQMQ] 2.1.6
 
-    The ABNF ends with the GUID; the suffix in [MS-MQMQ] 2.2.7 says which queue is meant. We read both.
+    The ABNF ends with the GUID; the suffix in [MS-MQMQ] 2.2.7 says which queue is meant. Both forms are read.
     """
 
     read_only: ClassVar[bool] = True
@@ -174,7 +182,9 @@ class MachineName:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorName:
-    """A connector queue: `CONNECTOR=GUID`; with `;XACTONLY` the transactional one.  [MS-MQMQ] 2.1.6, 2.2.7"""
+    """A connector queue: `CONNECTOR=GUID`, with `;XACTONLY` after it for the transactional one. [MS-MQMQ] 2.1.6,
+    2.2.7
+    """
 
     read_only: ClassVar[bool] = False
 
@@ -190,9 +200,10 @@ class ConnectorName:
 
 @dataclass(frozen=True, slots=True)
 class MulticastName:
-    """All queues that listen at an IPv4 multicast address: `MULTICAST=239.1.1.1:8001`.  [MS-MQMQ] 2.1.6
+    """All queues that listen on an IPv4 multicast address: `MULTICAST=239.1.1.1:8001`.  [MS-MQMQ] 2.1.6
 
-    address: 224.0.0.0 to 239.255.255.255. port: 0 to 65535.
+    address: 224.0.0.0 to 239.255.255.255.
+    port: 0 to 65535.
     """
 
     read_only: ClassVar[bool] = False
@@ -243,7 +254,10 @@ FormatName: TypeAlias = SingleName | MultipleElementName
 
 
 def direct_name(path: PathName) -> DirectName:
-    """Return the direct format name of a path name: TCP for an IP address, OS for a computer's name."""
+    """Return the direct format name for a path name.
+
+    It has TCP for an IP address, and OS for a computer's name.
+    """
     try:
         return DirectName(Protocol.TCP, path.computer, *path.local)
     except FormatNameError:
@@ -251,7 +265,11 @@ def direct_name(path: PathName) -> DirectName:
 
 
 def _canonical_address(protocol: Protocol, address: str) -> str:
-    """Return the address as we print it; raise FormatNameError if the protocol does not take it.  [MS-MQMQ] 2.1.2"""
+    """Return the address in the form in which it is printed.  [MS-MQMQ] 2.1.2
+
+    Raises:
+        FormatNameError: the protocol does not accept the address.
+    """
     match protocol:
         case Protocol.OS:
             check_computer(address)

@@ -1,8 +1,8 @@
-r"""Path names, by which people name a queue: `server\private$\orders`.  [MS-MQMQ] 2.1.1
+r"""Path names, with which people name a queue: `server\private$\orders`.  [MS-MQMQ] 2.1.1
 
-A path name and a direct format name both end with a queue's name on its computer, which is a `LocalName`.
-MSMQ compares names without regard to case. Here they keep the case they were written in, except keywords,
-which have one canonical form.
+A path name and a direct format name both end with the queue's name on its computer, which is a `LocalName`. MSMQ
+ignores case when it compares names. Here they keep the case in which they were written, except for keywords, which
+have one canonical form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMPUTER_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x7F))) - set('"+,/
 
 
 class SystemQueue(StrEnum):
-    """The system queues of each computer; applications only receive from them.  [MS-MQMQ] 2.1.2"""
+    """The system queues of each computer; applications can only receive from them.  [MS-MQMQ] 2.1.2"""
 
     JOURNAL = "JOURNAL"
     DEADLETTER = "DEADLETTER"
@@ -45,7 +45,7 @@ _RESERVED: Final = {"PRIVATE$", "SYSTEM$", *_DOLLAR_NAMES}
 
 
 class Scope(StrEnum):
-    """The part of a computer's names that a queue's name belongs to: public, private or system.  [MS-MQMQ] 2.1.1"""
+    """The kind of a queue's name on its computer: public, private or system.  [MS-MQMQ] 2.1.1"""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -53,7 +53,10 @@ class Scope(StrEnum):
 
 
 class LocalName(NamedTuple):
-    """A queue as its own computer knows it: QueueName with its scope, subqueue or journal.  [MS-MQMQ] 2.1.1"""
+    """A queue's name on its own computer.  [MS-MQMQ] 2.1.1
+
+    It consists of QueueName with its scope, and its subqueue or journal.
+    """
 
     queue: str
     scope: Scope = Scope.PUBLIC
@@ -62,14 +65,17 @@ class LocalName(NamedTuple):
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, which nobody can send to.  [MS-MQMQ] 2.1.7"""
+        """Whether the name is that of a journal or a dead-letter queue.  [MS-MQMQ] 2.1.7
+
+        Nobody can send to such a queue.
+        """
         return self.journal or self.scope is Scope.SYSTEM
 
     def checked(self) -> LocalName:
         """Return the same name, with a system queue's keyword in capitals.
 
         Raises:
-            FormatNameError: the name could not be written and read back unchanged.
+            FormatNameError: the name would be different, or invalid, if it were written and read back.
         """
         check_text("queue name", self.queue, QUEUE_LIMIT, _QUEUE_CHARACTERS)
         if self.queue.upper() in _RESERVED:
@@ -86,7 +92,10 @@ class LocalName(NamedTuple):
         return self
 
     def text(self, private: str, system: str) -> str:
-        """Return the text after the computer's backslash. The arguments are the spellings of two keywords."""
+        """Return the text that follows the computer's backslash.
+
+        The arguments are the spellings of two keywords.
+        """
         keyword = {Scope.PUBLIC: "", Scope.PRIVATE: f"{private}\\", Scope.SYSTEM: f"{system};"}[self.scope]
         suffix = ";JOURNAL" if self.journal else f";{self.subqueue}" if self.subqueue else ""
         return f"{keyword}{self.queue}{suffix}"
@@ -94,10 +103,12 @@ class LocalName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathName:
-    r"""A queue on a computer: `server\private$\orders`, `.\system$;DEADXACT`.  [MS-MQMQ] 2.1.1
+    r"""A queue named by its computer and its name there.  [MS-MQMQ] 2.1.1
+
+    Examples are `server\private$\orders` and `.\system$;DEADXACT`.
 
     computer: 1 to 256 visible characters; `.` is the local computer.
-    queue: 1 to 124 characters without `" + , ; \`; spaces neither first nor last.
+    queue: 1 to 124 characters without `" + , ; \`; the first and the last cannot be a space.
     subqueue: up to 32 such characters, or empty.
 
     Raises:
@@ -121,7 +132,7 @@ class PathName:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, which nobody can send to."""
+        """Whether the name is that of a journal or a dead-letter queue, to which nobody can send."""
         return self.local.read_only
 
     def __str__(self) -> str:
@@ -131,11 +142,12 @@ class PathName:
 def parse_path_name(text: str) -> PathName:
     r"""Read `server\queue`, `.\private$\queue`, `server\system$;deadxact` and their usual spellings.
 
-    Keywords may be in any case, and spaces may surround the whole. `;journal` is understood, and so are
-    System.Messaging's `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$`.
+    Keywords may be in upper or lower case, and spaces may surround the whole name. `;journal` is understood, and so
+    are System.Messaging's `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$`.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, if there is a guess, which name was probably meant.
+        FormatNameError: the text is not a path name. The error is one line that says what is wrong and, if there is a
+            guess, which name was probably meant.
     """
     try:
         return _parse(text.strip())
@@ -213,7 +225,7 @@ def check_computer(name: str) -> None:
 
 
 def told(text: str) -> str:
-    """Return the text in a form that an error message can quote."""
+    """Return a text in a form in which an error message can quote it."""
     return shown(text) or "(nothing)"
 
 

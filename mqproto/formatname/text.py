@@ -32,12 +32,13 @@ _PREFIX: Final = re.compile(r"\A\s*(?:msmq\.)?formatname\s*:", re.IGNORECASE | r
 def parse_format_name(text: str) -> FormatName:
     """Read any format name of [MS-MQMQ] 2.1.
 
-    Keywords and GUIDs may be in any case, GUIDs in braces; `FORMATNAME:` or `msmq.formatname:` may come first; spaces
-    may surround elements, `=` and a protocol's colon. Slashes separate parts only where MSMQ allows it: in HTTP
-    addresses.
+    Keywords and GUIDs may be in upper or lower case, GUIDs may be in braces, and `FORMATNAME:` or `msmq.formatname:`
+    may come first. Spaces may surround elements, `=` and a protocol's colon. Slashes separate parts only where MSMQ
+    allows it: in HTTP addresses.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, if there is a guess, which name was probably meant.
+        FormatNameError: the text is not a format name. The error is one line that says what is wrong and, if there is a
+            guess, which name was probably meant.
     """
     try:
         # Beyond ASCII, a change of case can change the length and even turn other text into a keyword.
@@ -82,7 +83,7 @@ def _parse_element(text: str) -> SingleName:
 
 
 def _what_was_meant(text: str, keyword: str) -> str:
-    """Return an explanation for a text that begins with none of the seven keywords."""
+    """Return an explanation for a text that does not begin with any of the seven keywords."""
     if re.match(r"(?:OS|TCP|HTTPS?|IPX|SPX):", text, re.IGNORECASE):
         try:
             return f"DIRECT= is missing; write {_parse_direct(text)}"
@@ -99,7 +100,10 @@ def _what_was_meant(text: str, keyword: str) -> str:
 
 
 def _offer(text: str, *protocols: Protocol) -> str | None:
-    """Return the first direct name, with one of these protocols, that the text may mean, and the reason; else None."""
+    """Return the reason why a text is wrong, with the direct name that was probably meant.
+
+    Return None if there is no such name. The name has the first of these protocols with which it can be written.
+    """
     if meant := guess(text):
         for protocol in protocols:
             try:
@@ -146,7 +150,7 @@ def _without_protocol(text: str) -> str:
 
 
 def _parse_web(protocol: Protocol, text: str) -> DirectName:
-    r"""Read `//host:80/MSMQ\private$\orders`, or the same with slashes throughout."""
+    r"""Read the form `//host:80/MSMQ\private$\orders`, or the same with slashes only."""
     found = re.fullmatch(r"//([^/\\]+)[/\\]MSMQ([/\\])(.*)", text, re.IGNORECASE | re.DOTALL)
     if not found:
         raise FormatNameError(rf"{protocol} takes //host/MSMQ\queue or //host:port/MSMQ\queue")
@@ -158,7 +162,10 @@ def _parse_web(protocol: Protocol, text: str) -> DirectName:
 
 
 def _better_direct(protocol: Protocol, address: str, queue: str) -> str | None:
-    """Suggest a name for an address that the protocol does not take; None without a suggestion."""
+    """Suggest a name for an address that the protocol does not accept.
+
+    Return None if there is no suggestion.
+    """
     host, _, port = address.rpartition(":")
     candidates = []
     if port.isdigit():
@@ -222,7 +229,7 @@ def _parse_multicast(text: str) -> MulticastName:
 
 
 def _guid_and_suffix(keyword: str, text: str, suffixes: tuple[str, ...]) -> tuple[Guid, str]:
-    """Return the GUID, and the suffix that follows it, which may be empty."""
+    """Return the GUID and the suffix that follows it, which may be empty."""
     guid, semicolon, suffix = text.partition(";")
     if semicolon and suffix.upper() not in suffixes:
         raise FormatNameError(f"only ;{' or ;'.join(suffixes)} can follow a {keyword}= name")

@@ -1,8 +1,9 @@
-"""Format names as packets carry them: a type in UserHeader.Flags, and a value that does not repeat the type.
+"""Format names as packets carry them.
 
-A private queue on the computer of the source, the destination or the administration queue travels as its number alone.
-The queue manager's GUID is elsewhere in the packet, so conversions in both directions need it. A connector queue
-travels as the public queue with its GUID, and is read as a public queue.  [MS-MQMQ] 2.2.18.1.5
+Each is a type in UserHeader.Flags, and a value that does not repeat the type. A private queue on the computer of the
+source, the destination or the administration queue is sent only as a number. The queue manager's GUID is elsewhere in
+the packet, so conversions in both directions need it. A connector queue is sent as the public queue with the same GUID,
+and is read as a public queue. [MS-MQMQ] 2.2.18.1.5
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from mqproto.wire.layouts.user import (
 def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
     """Return Flags.DQ and DestinationQueue for a message to `name`.  [MS-MQMQ] 2.2.19.2
 
-    QueueManagerAddress has to be the manager of a private name, or the null GUID for a direct one.
+    QueueManagerAddress must be the manager in a private name, or the null GUID for a direct name.
 
     Raises:
         FormatNameError: a single message cannot go to this name.
@@ -64,22 +65,25 @@ def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
 
 
 def destination_from_wire(queue_type: int, value: QueueName, destination: Guid) -> SingleName | None:
-    """Return the name that Flags.DQ and DestinationQueue stand for; `destination` is QueueManagerAddress."""
+    """Return the name that Flags.DQ and DestinationQueue stand for; None if there is none.
+
+    `destination` is QueueManagerAddress.
+    """
     return _from_wire(queue_type, value, {PRIVATE_ON_DESTINATION: destination})
 
 
 def admin_from_wire(queue_type: int, value: QueueName, source: Guid, destination: Guid) -> SingleName | None:
-    """Return the name that Flags.AQ and AdminQueue stand for, or None.  [MS-MQQB] 3.1.5.8.10"""
+    """Return the name that Flags.AQ and AdminQueue stand for; None if there is none.  [MS-MQQB] 3.1.5.8.10"""
     return _from_wire(queue_type, value, {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination})
 
 
 def response_from_wire(
     queue_type: int, value: QueueName, source: Guid, destination: Guid, admin: SingleName | None
 ) -> SingleName | None:
-    """Return the name that Flags.RQ and ResponseQueue stand for, or None.
+    """Return the name that Flags.RQ and ResponseQueue stand for; None if there is none.
 
     Raises:
-        FormatNameError: the queue is on the administration queue's computer, whose GUID is not known.
+        FormatNameError: the queue is on the computer of the administration queue, whose GUID is not known.
     """
     if queue_type == SAME_AS_ADMIN_QUEUE:
         return admin
@@ -90,10 +94,11 @@ def response_from_wire(
 
 
 def element_to_wire(name: SingleName) -> MqfFormatNameElement:
-    """Return an element of a MultiQueueFormatHeader. It does not carry a list's domain.  [MS-MQMQ] 2.2.18.1.4
+    """Return the element of a MultiQueueFormatHeader for a name. It does not carry the domain of a list. [MS-MQMQ]
+    2.2.18.1.4
 
     Raises:
-        FormatNameError: this name cannot be an element.
+        FormatNameError: the name cannot be an element.
     """
     match _as_it_travels(name):
         case PublicName(guid, journal=False):
@@ -113,7 +118,7 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
     """Return the name that an element of a MultiQueueFormatHeader stands for.
 
     Raises:
-        FormatNameError: its text is not a name.
+        FormatNameError: the element's text is not a name.
     """
     match element.format_name:
         case str(text):
@@ -127,9 +132,9 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
 
 
 def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
-    """Return the header of a message that goes to each of these queues as a copy.  [MS-MQMQ] 2.2.20.1
+    """Return the header of a message of which each of these queues gets a copy.  [MS-MQMQ] 2.2.20.1
 
-    The list is sorted and has each name once, whatever its case.  [MS-MQDMPR] 3.1.7.3.8
+    The list is sorted, and has each name only once, even if it was given in different case. [MS-MQDMPR] 3.1.7.3.8
 
     Raises:
         FormatNameError: a packet cannot list one of the names.
@@ -140,7 +145,10 @@ def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
 
 
 def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
-    """Return the queues that a header lists as destinations. An invalid text is left out, but hides no other queue."""
+    """Return the queues that a header lists as destinations.
+
+    Invalid elements are left out, and do not affect the others.
+    """
     names = []
     for element in header.destination.format_name_list.elements:
         with suppress(FormatNameError):
@@ -149,12 +157,15 @@ def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
 
 
 def _as_it_travels(name: SingleName) -> SingleName:
-    """Return the name of a queue in packets: a connector queue's name is that of the public queue with its GUID."""
+    """Return the name that packets carry for a queue.
+
+    For a connector queue, it is the public name with the same GUID.
+    """
     return PublicName(name.guid) if isinstance(name, ConnectorName) else name
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
-    """Return the type and the value of a name, for a type that means the same in all three fields."""
+    """Return the type and the value for a name whose type means the same in all three fields."""
     match _as_it_travels(name):
         case PublicName(guid):
             return PUBLIC, guid
@@ -194,5 +205,5 @@ def _sendable(name: FormatName) -> SingleName:
 
 
 def _host(name: FormatName | None) -> Guid | None:
-    """Return the queue manager of a private name; None for other names."""
+    """Return the queue manager in a private name; None for other names."""
     return name.manager if isinstance(name, PrivateName) else None

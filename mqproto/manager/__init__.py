@@ -1,1 +1,1 @@
-"""The queue manager: queuemanager.py takes events, and carry.py carries out the decisions."""
+"""The queue manager: queuemanager.py takes events, and carry.py carries out what it decides."""

@@ -1,6 +1,7 @@
-"""The one loop of every queue manager, which carries out each batch in an order that is safe.
+"""The loop that carries out each batch of every queue manager, in an order that is safe.
 
-Nodes run it with sockets and a disk; worlds and tests run it with other hands. No other code orders commits and sends.
+Nodes run it with sockets and a disk; worlds and tests run it with other hands. No other code determines the order of
+commits and sends.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class Hands(Protocol):
     """Carries out the decisions of one queue manager."""
 
     def commit(self, writes: Writes) -> int:
-        """Put all writes on disk, in one transaction with one flush. Return the bytes that all messages take after it.
+        """Put all writes on disk, in one transaction with one flush.
 
-        Any exception ends the batch: none of its bytes, answers or notes go out.
+        Return the bytes that all messages take after that.
+
+        Any exception ends the batch: none of its bytes, answers or notes are sent.
         """
 
     def note(self, notes: Sequence[Note]) -> None:
@@ -45,7 +48,7 @@ class Hands(Protocol):
         """Read sequences from the store."""
 
     def ping(self, ping: SendPing) -> None:
-        """Ask a neighbour whether it may be called."""
+        """Ping a neighbor to ask whether it can be called."""
 
     def connect(self, connect: OpenTransport) -> None:
         """Open a transport."""
@@ -54,18 +57,18 @@ class Hands(Protocol):
         """Send bytes on a transport, if it is still open."""
 
     def close(self, close: CloseTransport) -> None:
-        """Close a transport once all its bytes are sent."""
+        """Close a transport after all its bytes have been sent."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Answer applications, and hand them their messages."""
 
 
 def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> None:
-    """Carry out a batch: everything is on disk before it is sent.
+    """Carry out a batch. Everything is on disk before anything is sent.
 
     Args:
-        batch: the batch that `core.take(now)` has just returned. The caller takes it, because worlds inspect it
-            before the commit, and tests take batches of several cores at once.
+        batch: the batch that `core.take(now)` has just returned. The caller takes it, because worlds inspect it before
+            the commit, and tests take batches of several cores at once.
     """
     if batch.writes is not None:
         # One transaction with one flush serves all that was fed since the last.

@@ -1,4 +1,7 @@
-"""Takes the acknowledgments of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
+"""Processes the acknowledgments of the messages that we sent: OrderAcks and FinalAcks.
+
+The rules are in [MS-MQQB] 3.1.5.6 and 3.1.5.7.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,13 @@ ENDED_ON_ITS_WAY: Final = frozenset(
 
 
 class Word(NamedTuple):
-    """The outcome of one message according to an acknowledgment, until we act on it.
+    """The outcome of one message according to an acknowledgment; it is kept until we act on it.
 
-    position: the FinalAck's position in the order queue. An OrderAck is not queued: it has 0, and means that
-        the message reached its queue.
-    of_destination: whether it comes from the destination, and not from where a copy of the message ended.
-    place: the identifier and number by which a FinalAck finds a message in doubt.
+    position: the FinalAck's position in the order queue; 0 for an OrderAck, which is not queued, and means that the
+        message reached its queue.
+    of_destination: whether the acknowledgment comes from the destination, rather than from where a copy of the message
+        ended.
+    place: the identifier and number with which a FinalAck finds a message in doubt.
     """
 
     position: int
@@ -68,12 +72,12 @@ class Word(NamedTuple):
 class AcknowledgedMessages:
     """Reads each message that an acknowledgment decides, and ends it.
 
-    A message that had its OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its FinalAck
-    comes. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: its
+    A message that was acknowledged by an OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its
+    FinalAck arrives. The FinalAck stays in the order queue, on disk, until the outcome is on disk too, because its
     sender may forget it as soon as we have acknowledged it.
 
-    For a message in doubt, the dead letter is read in the same way. After an OrderAck the message waits for
-    its FinalAck like any other; a FinalAck decides how it ends.
+    The dead letter of a message in doubt is read in the same way. After an OrderAck, the message waits for its FinalAck
+    like any other; a FinalAck decides how it ends.
     """
 
     def __init__(
@@ -92,9 +96,9 @@ class AcknowledgedMessages:
         self._doubts = doubts
         self._reads: list[ReadPage] = []
         self._proven: list[tuple[TxSequenceId, int, int]] = []
-        """The ranges of numbers, by sequence, that OrderAcks of this turn have acknowledged."""
+        """The ranges of numbers, each with its sequence, that OrderAcks have acknowledged in this turn."""
         self._undecided: dict[tuple[int, int], Word] = {}
-        """The words to act on: by final queue and MessageID, or by the dead letter's lane and position."""
+        """The words to act on, keyed by final queue and MessageID, or by the lane and position of a dead letter."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
@@ -102,7 +106,7 @@ class AcknowledgedMessages:
                 self._resume(key - message_key(self._queue, 0), packet)
 
     def arrived(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Decide the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
+        """Decide the messages in doubt that an OrderAck covers. Return whether there are any."""
         if self._desk.settings.follows_figures:
             self._proven.append((identifier, first, last))
         return self._decide_doubts(identifier, first, last)
@@ -118,7 +122,7 @@ class AcknowledgedMessages:
     ) -> None:
         """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
 
-        A message whose copies were refused together gets several answers. The destination's first answer counts.
+        A message whose copies were refused together gets several answers. The first one from the destination counts.
         """
         place = self._place_of(sequence, body)
         if not place[0]:
@@ -138,14 +142,17 @@ class AcknowledgedMessages:
         self.decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
-        """The queue and position of the message that a FinalAck decides; queue 0 if there is none."""
+        """Return the queue and position of the message that a FinalAck decides.
+
+        The queue is 0 if there is none.
+        """
         doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
         if doubt is not None and doubt.message_id == body.message_id:
             return doubt.place
         return sequence.final_queue, body.message_id
 
     def _resume(self, position: int, packet: bytes) -> None:
-        """Continue with a FinalAck that had not been acted on when the node stopped."""
+        """Continue with a FinalAck that had not been acted on before the node stopped."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
@@ -159,7 +166,10 @@ class AcknowledgedMessages:
         self.decide(*self._place_of(sequence, body), word)
 
     def decide(self, queue: int, place: int, word: Word) -> None:
-        """Read the message that a word is about, and then act on it; the word of a FinalAck replaces others."""
+        """Read the message that a word is about, and act on the word after that.
+
+        A FinalAck's word replaces others.
+        """
         if (queue, place) not in self._undecided:
             self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
         elif not word.position:
@@ -177,7 +187,10 @@ class AcknowledgedMessages:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """Take a message that was read because an acknowledgment decides it, if it is still there."""
+        """Take a message that was read because an acknowledgment decides it.
+
+        `rows` lacks the message if it is no longer there.
+        """
         message_id = page.after + 1
         word = self._undecided.pop((page.queue, message_id))
         found = [packet for position, packet, _ in rows if position == message_id]
@@ -204,7 +217,10 @@ class AcknowledgedMessages:
             self._desk.endings.append(ending)
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
-        """End our own message of which a copy came back. It is in doubt: another copy may have gone another way."""
+        """End our own message, because a copy of it came back.
+
+        It is in doubt: another copy may have taken another route.
+        """
         if not packets or not sequence.delete(position, self._desk.writes):
             return
         self._outbound.wake(sequence)
@@ -216,9 +232,10 @@ class AcknowledgedMessages:
         self._desk.endings.append(ending)
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """Remove the dead letter of a message in doubt, if it is still there: a destination has reported the outcome.
+        """Remove the dead letter of a message in doubt, because a destination has reported the outcome.
 
-        An application that has received the letter without settling it will find nothing to settle.
+        Nothing is removed if the letter is no longer there. An application that has received the letter without
+        settling it will find nothing to settle.
         """
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
@@ -249,8 +266,8 @@ def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:
 class Confirmations:
     """Takes OrderAcks and FinalAcks, and starts the decision about the message that each FinalAck names.
 
-    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and other
-    copies may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
+    An acknowledgment from a queue manager on the route is weaker. It reports the end of one copy, but other copies may
+    have taken another route. It counts only while we await the OrderAck, and leaves the message in doubt.
     """
 
     def __init__(
@@ -268,10 +285,10 @@ class Confirmations:
         self._acknowledged = acknowledged
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
-        """Take a message that has a class, if it is an OrderAck or a FinalAck. Return whether it was.
+        """Process a message that has a class if it is an OrderAck or a FinalAck. Return whether it was one.
 
-        It counts only if its source is the destination of the sequence, and if the neighbour that brings it is that
-        queue manager or is declared to bring its messages. Our messages may take another way there.
+        It counts only if its source is the destination of the sequence. The neighbor that brings it must be that queue
+        manager, or be declared to bring that queue manager's messages. Our messages may take another route there.
         """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
@@ -283,10 +300,11 @@ class Confirmations:
         return True
 
     def came_back(self, message: UserMessage) -> None:
-        """End one of our own messages, if it is still kept: a copy of it went in circles and ends here.
+        """End one of our own messages, because a copy of it went in circles and ends here.
 
-        No queue manager sends itself a FinalAck, and resends would come back as well. Unlike the copy, the kept message
-        names the queue that its application chose for dead letters. So it is read first, and then ends.
+        Nothing happens if the message is no longer kept. No queue manager sends itself a FinalAck, and resent copies
+        would come back as well. Unlike the copy, the kept message names the queue that its application chose for dead
+        letters. So the kept message is read first, and then ended.
         """
         header = message.transaction
         assert header is not None
@@ -298,10 +316,10 @@ class Confirmations:
             self._acknowledged.decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """Take an OrderAck: a destination has our messages on its disk.  3.1.5.6
+        """Process an OrderAck: a destination has our messages on its disk.  3.1.5.6
 
-        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing.
-        It counts if it comes again after we have resent our messages.
+        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing. An
+        OrderAck that arrives again counts again if we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)
@@ -329,16 +347,19 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
-        """Whether a TimeStamp cannot be ours, or belongs to a sequence that the source itself sends to us."""
+        """Return whether a TimeStamp does not name a sequence of ours.
+
+        That is so if it cannot be ours, or belongs to a sequence that the source sends to us.
+        """
         return not may_be_ours(time_stamp) or any(
             one.source == source and one.identifier.time_stamp == time_stamp for one in self._incoming
         )
 
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """Take an OrderAck that has a number, but does not name its sequence.  3.1.1.6.2, 3.1.7.17
+        """Process an OrderAck that has a number but does not name its sequence.  3.1.1.6.2, 3.1.7.17
 
-        A number that is not news may show that the destination has lost data, in any sequence that the number may be
-        about.
+        A number that is not new to us may show that the destination has lost data, in any of the sequences that the
+        number may be about.
         """
         theirs, number = self._sequences.towards_source(source, remote), body.number or 0
         if (meant := meant_by(number, theirs)) is not None:
@@ -355,10 +376,11 @@ class Confirmations:
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
     ) -> None:
-        """Handle an OrderAck for more messages than our store has sent: the store is a restored earlier copy.
+        """Process an OrderAck for more messages than our store has sent.
 
-        Messages up to this number that an earlier process numbered have arrived: a sequence sends none before its
-        predecessor is empty. Messages of this process have not: the destination has other messages with these numbers.
+        The store must be an earlier copy that was restored. Messages up to this number that an earlier process numbered
+        have arrived, because a sequence sends none before its predecessor is empty. Messages of this process have not:
+        the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):
@@ -381,7 +403,7 @@ class Confirmations:
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
     ) -> bool:
-        """Note that all messages of a sequence up to a number arrived. Return whether that is news.
+        """Note that all messages of a sequence up to a number have arrived. Return whether that is new to us.
 
         named: whether the OrderAck names the sequence.
         """
@@ -394,10 +416,11 @@ class Confirmations:
     def _final_ack(
         self, body: FinalAckBody, message: UserMessage, packet: bytes, remote: Remote, now: Moment
     ) -> None:
-        """Take a FinalAck: an application received one of our messages, or the message was refused for good.  3.1.5.7
+        """Process a FinalAck.  3.1.5.7
 
-        Only the destination may send it. If a message exceeded its hops or its time, the queue manager that ended it
-        may also send one (3.1.5.8.2), but that does not count once the destination has the message.
+        An application received one of our messages, or the message was refused for good. Normally only the destination
+        may send it. If a message exceeded its hops or its time, the queue manager that ended it may also send one
+        (3.1.5.8.2), but that does not count once the destination has the message.
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -431,7 +454,7 @@ class Confirmations:
         self._outbound.wake(sequence)
 
     def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
-        """Whether a message still has no acknowledgment from its destination, and no known outcome."""
+        """Whether a message still has neither an acknowledgment from its destination nor a known outcome."""
         is_current = body.tx_sequence_id == sequence.identifier
         return is_current and sequence.numbering.is_kept(sequence.cursors.base + body.tx_sequence_number)
 

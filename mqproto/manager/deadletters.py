@@ -1,4 +1,4 @@
-"""Sends dead letters to their destinations again."""
+"""Sends messages from dead-letter queues and journals to their destinations again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mqproto.wire import UserMessage, decode_message
 
 
 class DeadLetters:
-    """Sends kept messages again. Each is a new message, with a new time and a new number."""
+    """Sends kept messages again, each as a new message with a new time and a new number."""
 
     def __init__(self, desk: Desk, routes: Routes, queues: LocalQueues, sending: Sending) -> None:
         self._desk = desk
@@ -32,9 +32,11 @@ class DeadLetters:
         self._sending = sending
 
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send messages from a dead-letter queue or a journal to their destinations again. Return their number.
+        """Send messages from a dead-letter queue or a journal to their destinations again.
 
-        From a queue that applications chose for dead letters, only dead letters are sent.
+        Return the number of these messages.
+
+        If applications have chosen the queue for their dead letters, only the dead letters in it are sent.
 
         Raises:
             UsageError: the queue does not exist, or is of another kind.
@@ -58,7 +60,7 @@ class DeadLetters:
         return sent
 
     def _send(self, kept: Received, now: Moment) -> int | None:
-        """Send a message again. Return its new MessageID, or None if it no longer has a destination."""
+        """Send a message again. Return its new MessageID; None if it no longer has a destination."""
         message = decode_message(kept.packet)
         try:
             destination = destination_in(message, self._routes, self._desk.identity)
@@ -77,7 +79,10 @@ class DeadLetters:
         return again
 
     def _chosen_queue(self, message: UserMessage) -> str:
-        """The queue that a message's application chose for dead letters; empty if there is none, or it is gone."""
+        """Return the queue that a message's application chose for dead letters.
+
+        It is empty if the application chose none, or if the queue is gone.
+        """
         path_name = path_name_in(message.trailing)
         if not path_name:
             return ""
@@ -86,7 +91,7 @@ class DeadLetters:
 
 
 def draft_of(message: UserMessage) -> Draft:
-    """Return the application's draft, as far as a packet shows it.
+    """Return the application's draft of a message, as far as the packet shows it.
 
     Raises:
         UsageError: the packet does not show the draft, because its body is encrypted.
@@ -126,9 +131,10 @@ def draft_of(message: UserMessage) -> Draft:
 
 
 def _destinations(message: UserMessage) -> tuple[str, ...]:
-    """The queues in the header's list of copies; an empty list if the header lists more than we would send to.
+    """Return the queues in the header's list of copies.
 
-    Names that cannot be read, or that we cannot send to, are left out.
+    The result is empty if the list has more queues than we would send to. Names that cannot be read, or that we cannot
+    send to, are left out.
     """
     if message.multi_queue_format is None:
         return ()
@@ -142,6 +148,6 @@ def _destinations(message: UserMessage) -> tuple[str, ...]:
 
 
 def trace_queue_of(message: UserMessage) -> str:
-    """The format name of the queue for a message's reports; empty if the message is not traced."""
+    """Return the format name of the queue for reports about a message; empty if the message is not traced."""
     guid = message.debug.queue_identifier if message.debug else None
     return "" if guid is None else str(PublicName(guid))

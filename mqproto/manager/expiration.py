@@ -1,6 +1,6 @@
-"""Ends messages whose time is over, in memory and on disk, wherever they wait.
+"""Ends messages that have expired, in memory and on disk, wherever they wait.
 
-[MS-MQQB] 3.1.7.1.2 for messages on their way, [MS-MQDMPR] 3.1.7.2.7 for messages in their destination queue.
+[MS-MQQB] 3.1.7.1.2 applies to messages on their way, and [MS-MQDMPR] 3.1.7.2.7 to messages in their destination queue.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""The longest time, in seconds, between two checks of the clock, which somebody may have set."""
+"""The longest time, in seconds, between two checks of the clock; it is limited because somebody may set the clock."""
 
 
 class Expiration:
-    """One timer for all messages: at the earliest known deadline, expired messages end.
+    """A single timer for all messages: at the earliest known deadline, it ends all expired messages.
 
     Messages are checked again before they are sent or handed out, so the timer may be late without harm.
 
@@ -45,9 +45,12 @@ class Expiration:
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True
-        """Whether to ask the store. True at the start, because messages expired while the node was down."""
+        """Whether to ask the store for expired messages. True at the start, because messages may have expired while the
+        node was down.
+        """
         self._overlooked: list[ReadPage] = []
-        """For each sequence, the page at which the search continues for expired messages that the store does not list.
+        """For each sequence, the page from which to continue the search for expired messages that the store does not
+        list.
         """
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
@@ -58,7 +61,7 @@ class Expiration:
             self._expires_sent(self._gives_up and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
-        """Expect a new message to expire after this second, UTC; with None, it never expires."""
+        """Expect a new message to expire after this second, UTC; None means that it never expires."""
         if deadline_s is None or (self._deadline_s is not None and self._deadline_s <= deadline_s):
             return
         self._deadline_s = deadline_s
@@ -66,17 +69,17 @@ class Expiration:
         self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * wait_s)
 
     def expect_of(self, expires_s: Sequence[int | None], now: Moment) -> None:
-        """Expect messages that joined a queue to expire after these seconds."""
+        """Expect messages that have joined a queue to expire after these seconds."""
         if expires_s[0] is not None:  # All messages of a run have a deadline, or none.
             self.expect(min([each for each in expires_s if each is not None]), now)
 
     def look_again(self, now: Moment) -> None:
-        """Watch the deadlines of messages that returned to their queues."""
+        """Watch the deadlines of messages that have returned to their queues."""
         if self._desk.timers.runs(Timer.EXPIRATION, None):
             self.expect(now.utc_s, now)
 
     def due(self, now: Moment) -> None:
-        """End expired messages in memory, then ask the store. Called when the timer is due."""
+        """End expired messages in memory, then ask the store for others. This is called when the timer is due."""
         self._deadline_s = None
         for queue in self._queues:
             queue.let_go(now)
@@ -98,7 +101,7 @@ class Expiration:
             self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
 
     def _give_up(self, now: Moment) -> None:
-        """End expired messages that were sent and never answered.  3.1.1.1.1.3, 3.1.1.1.1.5"""
+        """End expired messages that were sent but never answered.  3.1.1.1.1.3, 3.1.1.1.1.5"""
         for entry in self._neighbours.give_up(now):
             self._desk.endings.append(
                 Ending(entry.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
@@ -109,18 +112,21 @@ class Expiration:
                     self.expect(expires_s, now)
 
     def _expires_sent(self, expires: bool) -> None:
-        """Record whether, from now on, the store lists expired messages that were sent."""
+        """Record whether, from now on, the store also lists expired messages that were sent."""
         self._desk.writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
-        """Return the requests to the store. They come after all other pages, because other pages change the store."""
+        """Return the requests to the store.
+
+        They must follow all other pages, because other pages change the store.
+        """
         if self._overlooked:
             return self._overlooked[:1]
         read, self._read = self._read, False
         return [self._page] if read else []
 
     def looked_through(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Take a page of a sequence, and end the messages whose time is over."""
+        """Take a page of a sequence, and end those of its messages that have expired."""
         sequence = self._outbound.queue(page.queue)
         assert sequence is not None, "it was there when the search began"
         for position, packet, _ in rows:
@@ -134,14 +140,14 @@ class Expiration:
             self._expires_sent(True)
 
     def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
-        """End a stored message if its time is over and its queue can release it. Return whether it ends."""
+        """End a stored message if it has expired and its queue can release it. Return whether it ended."""
         ending = queue.expired_on_disk(position, packet, now, self._desk.writes)
         if ending is not None:
             self._desk.endings.append(ending)
         return ending is not None
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Take the stored messages with the earliest deadlines."""
+        """Take the stored messages with the earliest deadlines, and end those that have expired."""
         for key, packet, _ in rows:
             number, position = key >> POSITION_BITS, key & ((1 << POSITION_BITS) - 1)
             outgoing = self._outbound.queue(number)

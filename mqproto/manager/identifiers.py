@@ -1,21 +1,26 @@
-"""The MessageIDHistoryTable, which remembers the messages that came before.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
+"""The MessageIDHistoryTable, which remembers the messages that came before.
+
+[MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
 A message comes twice if it was on its way when a connection broke, and at most one window of messages is on its way. So
-each sender's newest messages are always remembered: twice the window of the neighbour that brings them. Older ones are
+each sender's newest messages are always remembered: twice the window of the neighbor that brings them. Older ones are
 remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
-                              │ and if there is room    │ twice the neighbour's window│
+                              │ and if there is room    │ twice the neighbor's window │
 
-When the whole table is full, room is made in this order, each time from the oldest:
+When the whole table is full, messages are forgotten in the following order, the oldest of each
+group first:
 1. messages that are remembered only because they are young;
-2. messages that a neighbour has brought beyond twice the window of each kind, from however many senders;
-3. messages from senders that have no session with us, and that no neighbour with a session brings;
-4. messages of the neighbour that has brought most, so each neighbour keeps its share.
+2. messages that a neighbor has brought beyond twice the window of each kind, from however many
+    senders;
+3. messages from senders that have no session with us, and whose messages come from no neighbor with
+    a session;
+4. messages of the neighbor that has brought the most, so that each neighbor keeps its share.
 
-The store does not say which neighbour brought a message. After a restart, the sender's next message shows it. Until
-then the sender's messages belong to group 3, unless it is a neighbour that has a session itself.
+The store does not say which neighbor brought a message. After a restart, the sender's next message shows it. Until
+then, the sender's messages belong to group 3, unless the sender is itself a neighbor with a session.
 """
 
 from __future__ import annotations
@@ -37,22 +42,25 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
 
 MARGIN: Final = 32
-"""When the table is full, this fraction (1/N) of its entries is forgotten."""
+"""The denominator of the fraction (1/N) of a full table's entries that are forgotten at a time."""
 COUNTED_SENDERS: Final = 1_000
-"""The most senders with a separate count of duplicates. Duplicates of other senders count only in the sum."""
+"""The maximum number of senders whose duplicates are counted separately; those of other senders count only in the
+total.
+"""
 LEAST_LOOKED_AT: Final = 200
-"""The fewest messages of a sender from which its share of duplicates is judged."""
+"""The minimum number of a sender's messages that are needed to judge its share of duplicates."""
 NUMBER: Final = itemgetter(0)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Bringer:
-    """A neighbour that brings messages, its own or others'.
+    """A neighbor that brings messages, either its own or those of others.
 
-    remembered: how many messages of each sender and kind are always remembered: twice the largest window that
-        it has announced. By the letter of 3.1.7.1 a sender uses its own window, whatever ours is.
-    share: how many messages of both kinds together it keeps in a full table. The smaller of its window and ours counts,
-        so that a large announced window does not claim the table.
+    remembered: how many messages of each sender and kind are always remembered. This is twice the
+        largest window that the neighbor has announced: by the letter of 3.1.7.1, a sender uses its own window, whatever
+            ours is.
+    share: how many messages of both kinds together the neighbor keeps in a full table. This depends on the smaller of
+        its window and ours, so that a neighbor with a large announced window cannot claim the whole table.
     """
 
     manager: Guid
@@ -64,12 +72,12 @@ class Bringer:
 class SenderHistory:
     """The messages of one kind, express or recoverable, that came from one queue manager.
 
-    bringer: the neighbour that brought the last message; None if none came since the store was opened.
-    arrivals: by ordinal, the place among all arrivals, counted from 1; the oldest comes first.
+    bringer: the neighbor that brought the last message; None if none has come since the store was opened.
+    arrivals: for each ordinal, its position among all arrivals, counted from 1; the oldest comes first.
     hop_counts: for messages to other queue managers, the highest hop count with which each has come.
-    is_stored: whether the store may have any of them.
-    came, dropped: how many of its last messages are counted, and how many of these were duplicates. Both are
-        halved when `came` reaches `halved_at`.
+    is_stored: whether the store may have any of the messages.
+    came: how many of the sender's last messages are counted.
+    dropped: how many of the counted messages were duplicates. Both numbers are halved when `came` reaches `halved_at`.
     """
 
     source: Guid
@@ -82,30 +90,34 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest `remembered` of the neighbours that brought the sender's messages earlier."""
+    """The largest `remembered` of the neighbors that brought the sender's messages before."""
 
     @property
     def spare(self) -> int:
-        """Return how many of the oldest messages are remembered only for their age; 0 until the bringer is known."""
+        """The number of the oldest messages that are remembered only because they are young.
+
+        It is 0 until the bringer is known.
+        """
         if self.bringer is None:
             return 0
         return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
 
     @property
     def looked_at(self) -> int:
-        """The fewest messages from which to judge the sender: twice the window of the neighbour that brings them.
+        """The minimum number of messages needed to judge the sender.
 
-        A whole window may come twice when a connection breaks; that is at most half of this number.
+        It is at least twice the window of the neighbor that brings them. A whole window may come twice when a
+        connection breaks, and that is at most half of this number.
         """
         return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
 
     @property
     def drops_most(self) -> bool:
-        """Whether most of the sender's last messages were duplicates, because it reuses MessageIDs."""
+        """Whether most of the sender's last messages were taken for duplicates, because it reuses MessageIDs."""
         return self.came >= self.looked_at and 2 * self.dropped > self.came
 
     def count(self, *, known: bool) -> None:
-        """Count a message; `known` says whether it is a duplicate."""
+        """Count a message; `known` tells whether it is a duplicate."""
         self.came += 1
         self.dropped += known
         if self.came >= self.halved_at:
@@ -114,35 +126,43 @@ class SenderHistory:
             self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
-        """Set the neighbour that brings the messages now. Others may still come from the previous one."""
+        """Set the neighbor that brings the sender's messages from now on.
+
+        Some may still come from the previous one.
+        """
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
         self.bringer = bringer
 
 
 class Group(NamedTuple):
-    """Senders, each with the number of its oldest messages that may be forgotten, and the limit for all of them."""
+    """Senders whose messages may be forgotten.
+
+    senders: each sender with the number of its oldest messages that may be forgotten.
+    most: the maximum number of messages to forget in the whole group.
+    """
 
     senders: list[tuple[SenderHistory, int]]
     most: int
 
 
 class MessageIdHistory:
-    """The identifiers of the messages that came, by sender and kind; at most `size` in all.
+    """The identifiers of the messages that came, by sender and kind; at most `size` in total.
 
-    A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares the ordinal alone, but then
-    messages of one sender would be dropped because of another sender's with the same ordinals.
+    A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares only the ordinal, but then a
+    sender's messages would be dropped because of another sender's messages with the same ordinals.
 
-    A message for others may rightly come twice: if the way beyond us changes, it comes back with more hops than before.
-    By the letter of 3.1.5.8.1, the only copy would be discarded. So it is a duplicate only if it has no more hops than
-    an earlier copy. Hop counts are kept only in memory: after a restart the destination drops remaining duplicates.
+    A message for others may rightly come twice: if the route beyond us changes, it comes back with more hops than
+    before. By the letter of 3.1.5.8.1, the only copy would be discarded. So it is a duplicate only if it has no more
+    hops than an earlier copy. Hop counts are kept only in memory; after a restart, the destination drops remaining
+    duplicates.
 
-    An entry takes about 100 bytes, a sender about 500 more.
+    An entry takes about 100 bytes, and a sender takes about 500 more.
 
     Args:
         connected: returns the queue managers that have a session with us.
-        size: the most entries.
-        unstored: the senders whose messages are remembered in memory only.
+        size: the maximum number of entries.
+        unstored: the senders whose messages are remembered only in memory.
     """
 
     def __init__(
@@ -168,10 +188,10 @@ class MessageIdHistory:
         self._arrival_count = 0
         self._second: int | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
-        """For each second, UTC, in which messages came: the place of its first arrival among all arrivals."""
+        """For each second, UTC, in which messages came, the position of its first arrival among all arrivals."""
         self.duplicate_count = 0
         self.duplicates: dict[Guid, int] = {}
-        """The number of duplicates, by sender, for at most COUNTED_SENDERS senders."""
+        """The number of duplicates from each sender, for at most COUNTED_SENDERS senders."""
         for row in rows:
             sender = self._sender(row.source, recoverable=True)
             sender.is_stored = True
@@ -183,7 +203,7 @@ class MessageIdHistory:
         return self._size
 
     def brought_by(self, manager: Guid, window_size: int) -> None:
-        """Set the neighbour that brings the next messages, and the window that it announces."""
+        """Set the neighbor that brings the next messages, and the window that it announces."""
         bringer = self._bringers.get(manager)
         if bringer is None:
             bringer = self._bringers[manager] = Bringer(manager)
@@ -202,7 +222,10 @@ class MessageIdHistory:
         return sender is not None and _came_before(sender, ordinal, hop_count)
 
     def drops_most_of(self) -> dict[Guid, tuple[int, int]]:
-        """Return the senders that mostly sent duplicates lately, with the numbers of duplicates and of all messages."""
+        """Return the senders whose recent messages were mostly duplicates.
+
+        Each comes with the numbers of duplicates and of all messages.
+        """
         found: dict[Guid, tuple[int, int]] = {}
         for sender in self._senders.values():
             if sender.drops_most:
@@ -222,7 +245,7 @@ class MessageIdHistory:
     ) -> bool:
         """Return whether this message came before, and remember it.  3.1.5.8.1, 3.1.5.8.2
 
-        Entries for recoverable messages to us survive a crash, as the messages do. `hop_count` is as for `came_before`.
+        Entries for recoverable messages to us survive a crash, as do the messages. `hop_count` is as for `came_before`.
         """
         sender = self._senders.get((source, recoverable)) or self._sender(source, recoverable=recoverable)
         if sender.bringer is not self._bringer:
@@ -266,7 +289,7 @@ class MessageIdHistory:
     # Forgetting
 
     def clean_up(self, now: Moment, writes: PendingWrites) -> None:
-        """Forget entries older than the timer's length, unless they are among their sender's newest.  3.1.6.7"""
+        """Forget entries older than the timer's duration, unless they are among their sender's newest. 3.1.6.7"""
         before_s = now.utc_s - self._kept_s
         while self._seconds and self._seconds[0][1] < before_s:
             self._seconds.popleft()
@@ -280,9 +303,10 @@ class MessageIdHistory:
             self._start(now)
 
     def make_room(self, writes: PendingWrites) -> None:
-        """Keep the table within its size, in the order that the module describes. Call it after the writes were taken.
+        """Keep the table within its size by forgetting entries in the order that the module describes.
 
-        Otherwise a transaction could delete an entry that it also adds.
+        Call this only after the writes have been taken. Otherwise a transaction could delete an entry that it also
+        adds.
         """
         size = self._most
         if self._size <= size:
@@ -340,7 +364,10 @@ class MessageIdHistory:
     def _forget_oldest(
         self, senders: list[tuple[SenderHistory, int]], count: int, writes: PendingWrites
     ) -> None:
-        """Forget the `count` oldest messages of these senders; the number beside each sender limits its share."""
+        """Forget the `count` oldest messages of these senders.
+
+        The number that comes with a sender is the limit for its messages.
+        """
         if count <= 0:
             return
         found = [
@@ -372,18 +399,18 @@ class MessageIdHistory:
 
 
 class Histories(NamedTuple):
-    """The history of known queue managers and the history of strangers, who cannot push entries out of the first.
+    """The history of known queue managers, and the history of strangers.
 
-    The store has one row for each source and ordinal, whoever brought the message. So it has no rows of strangers that
-    present the GUID of a known queue manager: after a restart, genuine messages would count as duplicates of the
-        strangers' messages.
+    Strangers cannot push entries out of the former. The store has one row for each source and ordinal, whoever brought
+    the message. So it has no rows for strangers that present the GUID of a known queue manager. Otherwise, after a
+    restart, genuine messages would count as duplicates of the strangers' messages.
     """
 
     known: MessageIdHistory
     strangers: MessageIdHistory
 
     def of(self, remote: Remote) -> MessageIdHistory:
-        """The history in which the messages of this session are remembered."""
+        """Return the history in which the messages of this session are remembered."""
         return self.known if remote.is_proven else self.strangers
 
 
@@ -398,5 +425,5 @@ def _count(senders: Iterable[SenderHistory]) -> int:
 
 
 def _all_but(count: int, senders: list[SenderHistory]) -> Group:
-    """All messages of these senders except each sender's newest `count`."""
+    """Return a group with all messages of these senders except the newest `count` of all."""
     return Group([(sender, len(sender.arrivals)) for sender in senders], max(0, _count(senders) - count))

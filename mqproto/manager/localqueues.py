@@ -1,4 +1,7 @@
-"""All queues of a queue manager that applications receive from, including journals and dead-letter queues."""
+"""All queues of a queue manager from which applications receive.
+
+They include journals and dead-letter queues.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL
 
 GONE: Final = 1_000
-"""The most deleted queues that keep their place in the store, because messages may still come for them."""
+"""The maximum number of deleted queues that keep their place in the store, because messages may still come for them."""
 
 
 class LocalQueues:
-    """All queues of a queue manager, by every name that a packet or an application has for them."""
+    """All local queues of a queue manager, by every name that a packet or an application uses for them."""
 
     def __init__(
         self,
@@ -34,25 +37,29 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """The queue manager for each GUID of a public queue, or of a foreign system that it connects."""
+        """The queue manager that hosts a queue or connects a foreign system, by the GUID of the public queue or the
+        system.
+        """
         self.ages = Durations(AGE_BOUNDS_S)
-        """The ages that messages had when they came into queues, by their senders' clocks."""
+        """The ages of messages when they arrived in queues, according to their senders' clocks."""
         self._desk = desk
         self._next_queue = next_queue
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
-        """The queues by GUID and by whether a message is transactional, which selects one of a foreign system's two."""
+        """The queues by GUID and by whether the message is transactional; that selects one of the two queues of a
+        foreign system.
+        """
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
-        """The deleted queues, the oldest deletion first. If a queue is made again, its senders' numbers continue."""
+        """The deleted queues, the oldest deletion first. If a queue is created again, its senders' numbers continue."""
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
                 self._stored.setdefault(stored.name, []).append(stored)
         self._spellings = {name.lower(): name for name in self._stored}
-        """The stored names, by the same names in lower case."""
+        """The stored names, keyed by their lower-case forms."""
         self._declarations = Declarations(desk, declarations, state, next_queue)
         for declaration in self._declarations.current.values():
             self._host(declaration)
@@ -74,7 +81,7 @@ class LocalQueues:
         self._set_journal(queue)
 
     def _set_journal(self, queue: LocalQueue) -> None:
-        """Give a queue its declared journal, or remove its journal."""
+        """Give a queue its declared journal, or remove its journal if none is declared."""
         declaration = queue.declaration
         journal = self._journals.get(queue.queue)
         if not declaration.journal:
@@ -104,7 +111,7 @@ class LocalQueues:
         return queue
 
     def _opened(self, declaration: QueueDeclaration) -> LocalQueue:
-        """Open a stored queue, or a new one. A queue that was deleted gets its earlier numbers back."""
+        """Open a stored or a new queue. A queue that was deleted gets its earlier numbers back."""
         queue = self._gone.pop(declaration.name.lower(), None)
         if queue is None and len(self._gone) >= GONE:
             queue = self._forgotten()
@@ -120,7 +127,7 @@ class LocalQueues:
         return queue
 
     def _forgotten(self) -> LocalQueue | None:
-        """Forget and return the empty queue that was deleted longest ago, so that another takes its place."""
+        """Forget and return the empty queue that was deleted longest ago, so that another can take its place."""
         found = next((key for key, queue in self._gone.items() if not queue.count), None)
         if found is None:
             return None
@@ -128,7 +135,7 @@ class LocalQueues:
         return self._gone.pop(found)
 
     def _set_aside(self, queue: LocalQueue) -> int:
-        """Take a queue out of use; its messages end. Return the number of these messages."""
+        """Take a queue out of use and end its messages. Return the number of these messages."""
         queue.purging.begin(queue.lanes, MessageClass.NACK_Q_DELETED)
         self._gone[queue.name.lower()] = queue
         self.stir(queue)
@@ -150,14 +157,14 @@ class LocalQueues:
         return queue
 
     def journal_of(self, number: int) -> LocalQueue | None:
-        """The journal of the queue with this number in the store, if it has one."""
+        """Return the journal of the queue with this number in the store; None if it has none."""
         return self._journals.get(number)
 
     def addressed(self, destination: QueueName, *, transactional: bool = False) -> LocalQueue | None:
-        """The queue that a UserHeader names.  3.1.5.8.5
+        """Return the queue that a UserHeader names.  3.1.5.8.5
 
         transactional: whether the message is transactional. If a foreign system has only one connector queue, it is
-            returned in any case, and the queue itself refuses messages of the other kind.
+            returned in either case, and the queue itself refuses messages of the other kind.
         """
         name = local_name(destination)
         return (
@@ -167,19 +174,22 @@ class LocalQueues:
         )
 
     def of_run(self, run: Run) -> LocalQueue | None:
-        """The queue for messages of one shape."""
+        """Return the queue that the messages of a run are for."""
         transactional = bool(run.shape.flags & TRANSACTIONAL)
         return self.addressed(run.facts.destination_queue, transactional=transactional)
 
     def for_letters(self, path_name: str, *, transactional: bool) -> LocalQueue | None:
-        """The queue that an application has chosen for its dead letters; None if that queue no longer exists."""
+        """Return the queue that an application has chosen for its dead letters.
+
+        Return None if that queue no longer exists.
+        """
         queue = self.addressed(path_name)
         return queue if queue is not None and queue.declaration.transactional == transactional else None
 
     def deleted(self, destination: QueueName) -> int | None:
-        """The number of the deleted queue that a transactional message's UserHeader names; None if it names none.
+        """Return the number of the deleted queue that a transactional message's UserHeader names.
 
-        A queue that was deleted before the node's start is known only by its name.
+        Return None if it names none. A queue that was deleted before the node started is known only by its name.
         """
         name = local_name(destination)
         if not name:
@@ -206,13 +216,13 @@ class LocalQueues:
         return list(self._gone.values())
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """Add a queue permanently.  [MS-MQDMPR] 3.1.7.1.3
+        """Create a queue permanently.  [MS-MQDMPR] 3.1.7.1.3
 
         Returns:
-            The given declaration, with the new queue's identifier.
+            The given declaration with the new queue's identifier.
 
         Raises:
-            UsageError: a queue has that name or GUID, or messages of a deleted one are still leaving.
+            UsageError: another queue has that name or GUID, or messages of a deleted one are still leaving.
         """
         name = declaration.name
         other = self._by_name.get(name.lower())
@@ -240,7 +250,7 @@ class LocalQueues:
         """Change a queue's properties permanently, except its names and its kind.  [MS-MQDMPR] 3.1.1.2
 
         Raises:
-            UsageError: the queue does not exist, or loses a journal that is not empty.
+            UsageError: the queue does not exist, or would lose a journal that is not empty.
         """
         queue = self.named(declaration.name)
         was = queue.declaration
@@ -258,11 +268,12 @@ class LocalQueues:
         self._set_journal(queue)
 
     def delete(self, queue: LocalQueue) -> int:
-        """Delete a queue and its journal permanently. Their messages end, and senders are told.
-        Return the number of these messages.  [MS-MQDMPR] 3.1.7.1.4
+        """Delete a queue and its journal permanently.  [MS-MQDMPR] 3.1.7.1.4
+
+        Their messages end, and the senders are told. Return the number of these messages.
 
         Raises:
-            UsageError: it is a system queue, or an application uses it.
+            UsageError: it is a system queue, or an application is using it.
         """
         if queue.is_system:
             raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
@@ -279,11 +290,11 @@ class LocalQueues:
         return self._set_aside(queue) + self._remove_journal(queue)
 
     def is_gone(self, queue: LocalQueue) -> bool:
-        """Whether a queue was deleted, and its last message has left."""
+        """Whether a queue was deleted and its last message has left."""
         return not queue.count and self._by_name.get(queue.name.lower()) is not queue
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
-        """The queue that has a lane with this number in the store, and that lane."""
+        """Return the lane with this number in the store, after the queue that has it; None if there is none."""
         for queue in self:
             for lane in queue.lanes:
                 if lane.queue == number:
@@ -291,15 +302,15 @@ class LocalQueues:
         return None
 
     def numbered(self, number: int) -> LocalQueue:
-        """The queue whose first lane has this number in the store."""
+        """Return the queue whose first lane has this number in the store."""
         return next(queue for queue in self if queue.queue == number)
 
     def stir(self, queue: LocalQueue) -> None:
-        """Mark a queue, because something happened to it that this turn must handle."""
+        """Mark a queue, because something has happened to it that must be handled in this turn."""
         self._stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:
-        """Return the queues that something happened to, and date their new messages now."""
+        """Return the queues that were marked with `stir`; their new messages count as having arrived now."""
         stirred, self._stirred = self._stirred, {}
         for queue in stirred:
             if fresh := queue.take_fresh(now):
@@ -308,7 +319,7 @@ class LocalQueues:
 
 
 def local_name(destination: QueueName) -> QueueName:
-    """The part of a name in a packet that identifies the queue at its host."""
+    """Return the part of a name in a packet that identifies the queue on its host."""
     if isinstance(destination, str):
         return destination.partition("\\")[2].lower().removeprefix("private$\\")
     return destination

@@ -1,4 +1,4 @@
-"""Outgoing queues by destination, made when first needed and restored after a restart."""
+"""Outgoing queues by destination, which are created when first needed and restored after a restart."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""The limit for three numbers: the hosts that are called because strangers ask for answers there, the queues to queue
-managers that were met, and the messages that wait for each such host or queue manager.
+"""A limit that is used for three numbers: the hosts that are called because strangers ask for answers there, the queues
+to queue managers that were met, and the messages that wait for each such host or queue manager.
 """
 
 
@@ -45,15 +45,17 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._named: dict[str, list[OutgoingQueue]] = {}
-        """The same queues, and the sequences, by their names in lower case."""
+        """The outgoing queues, including the sequences, by their names in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._wayless: dict[Guid, list[OutgoingQueue]] = {}
         """The queues and sequences to queue managers that are neither declared nor met."""
         self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
-        """The queues of `_by_manager` that lead to undeclared queue managers; the one unused for longest is first."""
+        """Those queues of `_by_manager` that lead to undeclared queue managers; the one that has been unused for
+        longest comes first.
+        """
         self._strangers_hosts: set[str] = set()
         self.acknowledge = self._acknowledge
-        """A function that tests may replace: see manager/parts.py."""
+        """The function that sends acknowledgments; tests may replace it, see manager/parts.py."""
         for one in neighbours.met:
             if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:
                 neighbours.await_answers((routes.to_host(one.host),), one.awaited_s)
@@ -61,16 +63,17 @@ class Outbound:
     # Queues
 
     def queue(self, number: int) -> OutgoingQueue | None:
-        """The outgoing queue or sequence with this number in the store."""
+        """Return the outgoing queue or sequence with this number in the store; None if there is none."""
         return self._queues.get(number)
 
     def __iter__(self) -> Iterator[OutgoingQueue]:
         return iter(self._queues.values())
 
     def towards_manager(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue:
-        """The queue to another queue manager, for messages that are not kept for an OrderAck.
+        """Return the queue to another queue manager for messages that are not kept until an OrderAck.
 
-        order: whether the messages are for its order queue, and so do not wait behind those of a higher priority.
+        order: whether the messages are for its order queue; then they do not wait behind messages with a higher
+            priority.
         """
         queue = self._by_manager.get((manager, priority, order))
         if queue is None:
@@ -80,7 +83,7 @@ class Outbound:
         return queue
 
     def _way_to(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The next hops to a queue manager that is declared or was met."""
+        """Return the next hops to a queue manager that is declared or was met; empty for others."""
         return self._routes.to_manager(manager) or self._neighbours.met.hop_to(manager)
 
     def knows(self, manager: Guid) -> bool:
@@ -94,7 +97,7 @@ class Outbound:
     def expect_answers(
         self, destination: Destination, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """Expect answers from an undeclared destination in these queues of ours until `until_s`."""
+        """Expect answers from an undeclared destination until `until_s`, in these queues of ours."""
         host, manager = destination.host, destination.manager
         met = self._neighbours.met
         if host is not None:
@@ -105,20 +108,20 @@ class Outbound:
             self._neighbours.await_answers(hops, until_s)
 
     def has_invited(self, remote: Remote, queue: int) -> bool:
-        """Whether a stranger may send to a queue of ours, because we asked it to send answers there."""
+        """Whether a stranger may send to a queue of ours because we asked it to send answers there."""
         return remote.is_met and self._neighbours.met.has_invited(remote.manager, queue)
 
     def leads_to(self, manager: Guid) -> bool:
-        """Whether there is a way to a queue manager now."""
+        """Whether there is currently a way to a queue manager."""
         return bool(self._way_to(manager))
 
     def is_met_at(self, manager: Guid, host: str) -> bool:
-        """Whether an undeclared queue manager was met at a host."""
+        """Whether an undeclared queue manager was met at a given host."""
         found = self._neighbours.met.get(manager)
         return found is not None and found.is_at(host)
 
     def learn(self) -> None:
-        """Handle news about undeclared queue managers: some were met, have moved, or are forgotten."""
+        """Process news about undeclared queue managers that were met, have moved, or are forgotten."""
         met = self._neighbours.met
         for manager in met.take_news():
             hops = met.hop_to(manager)
@@ -129,18 +132,18 @@ class Outbound:
     def towards_host(
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
     ) -> OutgoingQueue:
-        """The queue for messages to direct format names with this host."""
+        """Return the queue for messages to direct format names that have this host."""
         return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
 
     def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
-        """The queue for a destination's messages that are not transactional."""
+        """Return the queue for messages to a destination that are not transactional."""
         if destination.host is not None:
             return self.towards_host(destination.host, priority, destination.manager)
         assert destination.manager is not None
         return self.towards_manager(destination.manager, priority)
 
     def known_towards(self, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The same as `towards`, but None if the queue does not exist yet."""
+        """Return the same queue as `towards`; None if the queue does not exist yet."""
         if destination.host is not None:
             return self._by_name.get((destination.host, priority))
         assert destination.manager is not None
@@ -163,7 +166,10 @@ class Outbound:
         return queue
 
     def take_over_hold(self, queue: OutgoingQueue) -> None:
-        """Pause a new queue if an operator has paused its name, because all priorities of a name pause together."""
+        """Pause a new queue if an operator has paused its name.
+
+        Queues with the same name and different priorities are all paused together.
+        """
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
@@ -178,7 +184,7 @@ class Outbound:
             self._wayless.setdefault(manager, []).append(queue)
 
     def lead(self, sequence: OutgoingSequence, host: str | None) -> None:
-        """Choose a sequence's way: to the host in its direct name, or to its queue manager."""
+        """Choose the way of a sequence: to the host in its direct name, or to its queue manager."""
         manager = sequence.destination_manager
         hops = self._way_to(manager) if manager is not None else ()
         if host is not None:
@@ -186,11 +192,11 @@ class Outbound:
         self._add(sequence, hops, manager)
 
     def named(self, name: str) -> list[OutgoingQueue]:
-        """The queues and the sequence with this name, one for each priority."""
+        """Return the queues with this name, one for each priority, and the sequence with this name."""
         return self._named.get(name.lower(), [])
 
     def hold(self, queue: OutgoingQueue, *, on_hold: bool) -> None:
-        """Pause a queue, or resume it; restarts do not change that.  3.1.7.13, 3.1.7.14"""
+        """Pause or resume a queue; a restart does not change this.  3.1.7.13, 3.1.7.14"""
         queue.on_hold = on_hold
         queue.registered = True
         self._desk.writes.urgent().queues.append(
@@ -204,21 +210,21 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
-        """Add others' transactional messages to a queue that has no copies of them."""
+        """Add others' transactional messages, of which the queue has no copies, to a queue."""
         queue.pass_on(messages, names, self._desk.writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
-        """Whether a queue has a next hop that may be called, or that has called us."""
+        """Whether a queue has a next hop that can be called, or that has called us."""
         neighbour = self._neighbours.of_queue(queue)
         return neighbour is not None and self._neighbours.may_have_session(neighbour)
 
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
-        """Return where to send acknowledgments: to a direct name only if that can lead to the message's sender.
+        """Return where to send acknowledgments: to a direct name only if it can lead to the message's sender.
 
-        A queue manager takes a direct name without a GUID for a name of its own queue (3.1.5.8.5). So if
-        several queue managers share the address that the message came from, only the GUID tells them apart.
-        Acknowledgments for a stranger leave over a session with it, whatever name they have.
+        A queue manager takes a direct name without a GUID for a name of its own queue (3.1.5.8.5). So if several queue
+        managers share the address from which the message came, only the GUID tells them apart. Acknowledgments for a
+        stranger are sent on a session with it, whatever name they have.
         """
         reply_to = reply_to_sender(message, remote.address)
         if not remote.is_proven:
@@ -231,7 +237,7 @@ class Outbound:
     def may_answer(self, host: str | None) -> bool:
         """Whether a message may be sent to a host because a stranger has asked for an answer there.
 
-        At most STRANGERS_HOSTS such hosts have queues, and at most ANSWERS messages wait for each.
+        At most STRANGERS_HOSTS such hosts have queues, and at most ANSWERS messages wait for each of them.
         """
         if host is None or not self._routes.may_call(host):
             return False
@@ -243,12 +249,10 @@ class Outbound:
         return sum(waiting) < ANSWERS
 
     def answers_to(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue | None:
-        """The queue of the messages that an undeclared queue manager asks for; None if too many wait already.
+        """Return the queue for messages that an undeclared queue manager asks for; None if too many wait.
 
-        They leave over a session with the address where it was met.
-
-        At most ANSWERS messages wait for each queue manager, in at most STRANGERS_QUEUES queues in all. Beyond that, a
-        new queue takes over an empty one.
+        They are sent on a session with the address where the queue manager was met. At most ANSWERS messages wait for
+        each queue manager, in at most STRANGERS_QUEUES queues in total. Beyond that, an empty queue is reused.
         """
         if self._neighbours.met.get(manager) is None:
             return None
@@ -265,7 +269,7 @@ class Outbound:
         return self._strangers_queues[key]
 
     def _taken_over(self, key: tuple[Guid, int, bool], name: str) -> OutgoingQueue | None:
-        """Take over another stranger's empty queue for this one; None if no queue is empty."""
+        """Reuse another stranger's empty queue for this stranger; return None if no queue is empty."""
         empty = (one for one in self._strangers_queues.items() if not (one[1].count or one[1].on_hold))
         before, queue = next(empty, (None, None))
         if before is None or queue is None:
@@ -288,7 +292,7 @@ class Outbound:
     def _acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Put an OrderAck or a FinalAck into its queue.  3.1.7.17
 
-        An OrderAck without a way to its sender is dropped; a resend asks for another.
+        An OrderAck is dropped if there is no way to the node that it is for; a resend asks for another.
         """
         priority, manager = message.base.priority, reply_to.manager
         queue: OutgoingQueue | None
@@ -305,7 +309,7 @@ class Outbound:
             self.put(queue, joining(encode_packet(message), message.user.message_id, recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """Note that a queue may send or read again, because of an acknowledgment or because messages left."""
+        """Note that a queue can send or read again, because of an acknowledgment or because messages left."""
         self._neighbours.wake(queue)
 
     def restore(self, stored: StoredQueue) -> None:

@@ -1,18 +1,20 @@
 """The consequences of a message's end: acknowledgments, dead letters and journals.
 
-Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
-3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each have a part of the rules:
+Every ending, wherever it happened, passes through here once. The rules are distributed over [MS-MQQB] 3.1.5.5.4,
+3.1.5.7, 3.1.5.8.2, 3.1.5.8.8, 3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2:
 
 - the sender's administration queue is told, if the message asks for that;
-- the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
-- a failed message with JN set is kept in a dead-letter queue, with the class of its failure: if transactional, where
-        it was sent; otherwise, where it ended. A message that the next hop refuses is kept here in any case. Our own
-        messages go to the queue that their application has chosen, if that has room;
-- a message with JP set that arrived is kept in the journal where it was sent. With `expire_sent = figures`, so is one
-        that expired there and is not a dead letter;
+- the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or if
+        the end is a refusal;
+- a failed message with JN set is kept in a dead-letter queue, with the class of its failure: where
+        it was sent if it is transactional, and otherwise where it ended. A message that the next
+        hop refuses is kept here in any case. Our own messages go to the queue that their
+        application has chosen, if that queue has room;
+- a message with JP set that arrived is kept in the journal where it was sent. With
+        `expire_sent = figures`, so is one that expired there and is not a dead letter;
 - a message that an application received from a queue with a journal is kept in that journal.
 
-The dead letter of a message in doubt is remembered, because its destination may yet decide it (doubts.py).
+The dead letter of a message in doubt is remembered, because its destination may still decide it (doubts.py).
 """
 
 from __future__ import annotations
@@ -64,9 +66,11 @@ from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
 TEXT: Final = 31
-"""The type of a body in UTF-16: VT_LPWSTR."""
+"""The body type of a text in UTF-16: VT_LPWSTR."""
 LONGER_NAMES_BYTES: Final = 256
-"""The most bytes by which an administration acknowledgment may be longer than the message whose body it repeats."""
+"""The maximum number of bytes by which an administration acknowledgment may be longer than the message whose body it
+repeats.
+"""
 
 
 class Outcomes:
@@ -89,7 +93,7 @@ class Outcomes:
         self._sequences = sequences
         self.expired_count = 0
         self.damaged_count = 0
-        """The number of messages that were damaged in the store."""
+        """The number of messages that were found damaged in the store."""
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
         """Handle the consequences of each ending."""
@@ -138,8 +142,9 @@ class Outcomes:
             self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
 
     def _is_journaled(self, ending: Ending, message: UserMessage) -> bool:
-        """Whether an expired message of ours is copied to the journal, as in the figures, because it asks for a journal
-        but not for a dead letter.  3.1.1.1.1.3, .5, .7
+        """Return whether an expired message of ours is copied to the journal, as in the figures.
+
+        That is so if it asks for a journal but not for a dead letter.  3.1.1.1.1.3, .5, .7
         """
         return (
             self._desk.settings.follows_figures
@@ -150,21 +155,23 @@ class Outcomes:
         )
 
     def _letter_left(self, ending: Ending, message: UserMessage) -> None:
-        """Handle a dead letter that has left its application's queue. Its message has already ended, so nothing else
-        follows.
+        """Handle a dead letter that has left its application's queue.
+
+        Its message ended before, so the only possible consequence is an entry in the queue's journal.
         """
         if ending.message_class == MessageClass.ACK_RECEIVE:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """Keep a message that an application has received in its queue's journal, if the queue has one."""
+        """Keep a message that an application has received in the journal of its queue, if there is one."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)
 
     def _chosen(self, message: UserMessage, size_bytes: int) -> LocalQueue | None:
-        """The ApplicationDeadletterQueue; None if none was chosen, or if it cannot take this letter, which then goes to
-        the system's queue.  [MS-MQDMPR] 3.1.1.12
+        """Return the ApplicationDeadletterQueue that a message names.  [MS-MQDMPR] 3.1.1.12
+
+        Return None if none was chosen, or if it cannot take this letter, which then goes to the system's queue.
         """
         path_name = path_name_in(message.trailing)
         if not path_name:
@@ -183,7 +190,7 @@ class Outcomes:
         return source != self._desk.identity and source not in self._routes.peers
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> bool:
-        """Put a message into a journal or a dead-letter queue, if that has room. Return whether it is kept."""
+        """Put a message into a journal or a dead-letter queue if it has room. Return whether it was kept."""
         if is_unsealed(message, self._desk.identity):
             packet = encode_packet(in_clear(decode_message(packet)))
         if not queue.has_room(len(packet)):
@@ -207,11 +214,11 @@ class Outcomes:
         in_doubt: bool,
         now: Moment,
     ) -> None:
-        """Keep a dead letter about a lost message. Its destination is its own queue, so it is never sent.
+        """Keep a dead letter about a lost message. It is addressed to its own queue, so it is never sent.
 
         Args:
-            source: the sender of the lost message; the letter then has that message's identifier. If None, it has a new
-                one.
+            source: the sender of the lost message; then the letter has that message's identifier. If it is None, the
+                letter has a new identifier.
         """
         assert isinstance(ending.packet, HurtPacket)
         number = (
@@ -242,7 +249,7 @@ class Outcomes:
         self._outbound.acknowledge(ack, reply_to)
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
-        """Return where to send the acknowledgments of a message that was in a local queue, or on its way."""
+        """Return where to send acknowledgments of a message that was in a local queue or on its way."""
         source, header = message.user.source_queue_manager, message.transaction
         assert header is not None, "what is answered so is transactional"
         sequence = self._sequences.find(source, queue, message.user.destination_queue, header)
@@ -287,10 +294,11 @@ class Outcomes:
         )
 
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
-        """Whether we send the administration acknowledgment, instead of the queue manager where the message ended.
+        """Return whether the administration acknowledgment is sent by us.
 
-        By default, destinations send none for messages that they disregard. If such a message was ours, its
-        FinalAck tells us, and only an administration queue of our own is told.  3.1.7.15, 5.1
+        Otherwise it is sent by the queue manager where the message ended. By default, destinations send none for
+        messages that they disregard. If such a message was ours, its FinalAck tells us, and only an administration
+        queue of our own is told.  3.1.7.15, 5.1
         """
         stays_here = self._desk.identity == message.user.source_queue_manager == destination.manager
         insecure, sent = ending.message_class in DISREGARDED, self._desk.settings.send_insecure_nacks
@@ -299,9 +307,9 @@ class Outcomes:
         return not insecure or sent or stays_here
 
     def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The queue for a message that a stranger asks us to send to a destination; None if that is not allowed.
+        """Return the queue for a message that a stranger asks us to send; None if that is not allowed.
 
-        The stranger may ask for messages to itself, over its own session, and for messages to a host that it is allowed
+        The stranger may ask for messages to itself, on its own session, and for messages to a host that it is allowed
         to name.
         """
         host = destination.host
@@ -349,9 +357,9 @@ class Outcomes:
         body_type: int = 0,
         way: OutgoingQueue | None = None,
     ) -> None:
-        """Send a message without a transaction; drop it if there is no way to its destination.
+        """Send a message that is not transactional; drop it if there is no way to its destination.
 
-        way: the queue that the message joins, if that is not its destination's.
+        way: the queue that the message joins, if it is not the destination's queue.
         """
         if destination is None:
             return
@@ -388,7 +396,7 @@ class Outcomes:
 
 
 def wants_administration(message: UserMessage, message_class: int) -> bool:
-    """Whether a message asks for administration acknowledgments of this class.  3.1.5.8.10, 3.1.7.2.1"""
+    """Whether a message asks for an administration acknowledgment of this class.  3.1.5.8.10, 3.1.7.2.1"""
     properties = message.properties
     if not properties.flags:
         return False
@@ -400,10 +408,12 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
 
 
 def repeats_body(ending: Ending, message: UserMessage) -> bool:
-    """Whether an administration acknowledgment repeats the message's body: a refusal does, if the body is not
-    encrypted and fits. Queue numbers in a message may become longer names in its acknowledgment.  3.1.7.15
+    """Return whether an administration acknowledgment repeats the message's body.
 
-    A body that was or would be encrypted on its way is in clear in its queue, so it is never sent back.
+    A refusal does so if the body is not encrypted and fits. Queue numbers in a message may become longer names in its
+    acknowledgment.  3.1.7.15
+
+    A body that was or would be encrypted on its way is stored unencrypted in its queue, so it is never sent back.
     """
     if (
         isinstance(ending.packet, HurtPacket)
@@ -416,7 +426,7 @@ def repeats_body(ending: Ending, message: UserMessage) -> bool:
 
 
 def _queue_of(message: UserMessage) -> QueueName:
-    """The queue of a message, written as response queues are."""
+    """Return the queue of a message in the form in which response queues are given."""
     user = message.user
     if user.destination_type == PRIVATE_ON_DESTINATION:
         assert isinstance(user.destination_queue, int)
@@ -438,14 +448,14 @@ class Tracing:
         self._outcomes = outcomes
 
     def received(self, message: UserMessage, now: Moment) -> None:
-        """Report a message that came.  3.1.5.8.9"""
+        """Report a message that has arrived.  3.1.5.8.9"""
         if message.base.trace and message.debug is not None:
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))
             self._outcomes.report(message.debug, report_label(message, now), body, now)
 
     def sent(self, sent: list[tuple[bytes, str]], now: Moment) -> None:
-        """Report messages that left, each with the host that it was sent to, and empty the list.  3.1.7.1.7"""
+        """Report messages that were sent, each with the host that it went to, and empty the list.  3.1.7.1.7"""
         for packet, host in sent:
             message = decode_message(packet)
             assert message.debug is not None, "no packet has TR set and no DebugHeader"
@@ -457,7 +467,10 @@ class Tracing:
 
 
 def report_label(message: UserMessage, now: Moment) -> str:
-    """Return source, message, hops and time: `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`."""
+    """Return the label of a report: source, message, hops and time.
+
+    An example is `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`.
+    """
     source = guid_text(message.user.source_queue_manager).upper()
     at = datetime.fromtimestamp(now.utc_s, UTC)
     half = "AM" if at.hour < 12 else "PM"

@@ -1,4 +1,7 @@
-"""Our transactional sequences by destination queue, made when first needed and restored after a restart.  3.1.1.3.1"""
+"""Our transactional sequences, by destination queue.  3.1.1.3.1
+
+They are created when first needed, and restored after a restart.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ class OwnSequences:
         self._numbers = outbound.numbers
         self._dice = state.dice
         self._successions: dict[str, Succession] = {}
-        """The successions by their destination's name, as `one_spelling` writes it."""
+        """The successions, by their destination's name in the spelling of `one_spelling`."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._finals = {each.name: each.queue for each in state.queues if each.kind is QueueKind.FINAL}
-        """The queue of messages that await a FinalAck, by the name of their sequence in the store's spelling."""
+        """The queues of messages that await a FinalAck, by the name of the messages' sequence as it is stored."""
         self.sequence_to = self._sequence_to
-        """A function that tests may replace: see manager/parts.py."""
+        """The function that finds or begins a sequence; tests may replace it, see manager/parts.py."""
         rows = {row.queue: row for row in state.outgoing}
         for stored in state.queues:
             if stored.kind is QueueKind.OUTGOING:
@@ -56,7 +59,9 @@ class OwnSequences:
             elif stored.kind is QueueKind.SEQUENCE:
                 self._restore(stored, rows[stored.queue], state.gaps, now)
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
-        """The successions that may have numbers that are given only once; the one with the highest numbers is last."""
+        """The successions that may have numbers that are given only once; the one with the highest numbers comes
+        last.
+        """
 
     def _restore(
         self, stored: StoredQueue, row: OutgoingRow, gaps: list[tuple[int, int]], now: Moment
@@ -76,10 +81,10 @@ class OwnSequences:
     def _sequence_to(
         self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
     ) -> OutgoingSequence:
-        """The sequence that our next transactional messages to the queue with this format name will join.
+        """Return the sequence that our next transactional messages to the queue with this name will join.
 
-        All its messages are sent under the name in the first message, because the destination may tell names apart by
-        case.
+        All its messages are sent under the name in the first message, because the destination may treat names that
+        differ only in case as different.
         """
         spelling = one_spelling(name)
         succession = self._successions.get(spelling)
@@ -106,9 +111,10 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """Return the first of the numbers that were never given (see readings.py); 0 if messages take the next numbers.
+        """Return the first of some numbers that were never given; 0 if messages take the next numbers.
 
-        No other sequence of ours, to any queue, has these numbers, because a queue manager may have several names.
+        See readings.py. No other sequence of ours, to any queue, has these numbers, because a queue manager may have
+        several names.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0
@@ -136,22 +142,34 @@ class OwnSequences:
         return succession
 
     def is_full(self, name: str) -> bool:
-        """Whether a sequence has no number left; it starts again when all its messages are acknowledged."""
+        """Return whether a sequence has no number left.
+
+        It starts again when all its messages are acknowledged.
+        """
         succession = self._successions.get(one_spelling(name))
         if succession is None or succession.newest.is_closed:
             return False
         return succession.newest.next_number > USED_UP
 
     def succession(self, time_stamp: int) -> Succession | None:
-        """Return the sequences whose TxSequenceIDs have this TimeStamp; all go to one destination queue."""
+        """Return the sequences whose TxSequenceIDs have this TimeStamp; None if there are none.
+
+        All of them go to one destination queue.
+        """
         return self._by_time_stamp.get(time_stamp)
 
     def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
-        """The sequences for which an acknowledgment from `source`, brought by this neighbour or stranger, counts."""
+        """Return the sequences for which an acknowledgment from `source` counts.
+
+        remote: the neighbor or stranger that brings the acknowledgment.
+        """
         return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
-        """The queue for a sequence's messages that have their OrderAck and wait for their FinalAck."""
+        """Return the number of the queue for those messages of a sequence that wait for their FinalAck.
+
+        These messages have been acknowledged by an OrderAck.
+        """
         if not sequence.final_queue:
             number = self._finals[sequence.name] = self._numbers.next_queue()
             self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
@@ -161,10 +179,12 @@ class OwnSequences:
         return sequence.final_queue
 
     def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
-        """Whether an acknowledgment from `source`, brought by this neighbour or stranger, counts for a sequence.
+        """Return whether an acknowledgment from `source` counts for a sequence.
 
-        If only a direct name tells the destination, any peer that calls from that name's host speaks for it, and
-        so does the queue manager that is declared there.
+        If only a direct name tells the destination, any peer that calls from that name's host speaks for it, and so
+        does the queue manager that is declared there.
+
+        remote: the neighbor or stranger that brings the acknowledgment.
         """
         is_itself = remote.is_met and remote.manager == source
         if sequence.destination_manager is not None:
@@ -177,8 +197,10 @@ class OwnSequences:
         )
 
     def resend(self, number: int, now: Moment) -> Note:
-        """Send a sequence's messages again, because its OrderAck did not come in time. Return the line for the log.
-        3.1.6.5"""
+        """Send a sequence's messages again, because their OrderAck did not arrive in time.  3.1.6.5
+
+        Return the line for the log.
+        """
         sequence = self._outbound.queue(number)
         assert isinstance(sequence, OutgoingSequence)
         sequence.resends.ack_wait_expired(now)
@@ -187,7 +209,10 @@ class OwnSequences:
 
 
 def host_of(format_name: str) -> str | None:
-    r"""The host that a direct format name calls: `10.0.0.7` of `DIRECT=TCP:10.0.0.7\private$\q`; None for others."""
+    r"""Return the host in a direct format name; None for other names.
+
+    The host in `DIRECT=TCP:10.0.0.7\private$\q` is `10.0.0.7`.
+    """
     keyword, _, rest = format_name.partition("=")
     if keyword != "DIRECT":
         return None

@@ -1,4 +1,4 @@
-"""Puts together the parts of one queue manager; tests and worlds look at all of them."""
+"""Assembles the parts of one queue manager; tests and worlds can inspect all of them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ from mqproto.wire.guid import Guid
 
 
 class Parts(NamedTuple):
-    """The parts that `QueueManager.inspect` returns. Reading them is harmless; changing one breaks the queue manager.
+    """The parts that `QueueManager.inspect` returns.
 
-    Simulated worlds do both: they check invariants, and play queue managers that misbehave. For that purpose some parts
-    have seams, attributes that hold a function, so that a test can replace it.
+    Reading them is harmless; changing one breaks the queue manager. Simulated worlds do both: they
+    check invariants, and play queue managers that misbehave. For that purpose, some parts have seams:
+    attributes that hold a function, so that a test can replace it.
 
     transports: has the seams `new_session`, `receive` and `acknowledge`.
     outbound: has the seam `acknowledge`.
@@ -83,7 +84,7 @@ def build(
     guard: Guard,
     follow: Follow,
 ) -> Parts:
-    """Put together the parts of a `QueueManager`, which explains the arguments."""
+    """Assemble the parts of a `QueueManager`, whose docstring explains the arguments."""
     desk = desk_of(identity, settings, guard, follow)
     numbers = GivenNumbers(desk.writes, state)
     incoming = IncomingSequences()
@@ -136,7 +137,7 @@ def build(
 def _histories(
     desk: Desk, known: set[Guid], transports: SessionTransports, state: StoredState, now: Moment
 ) -> Histories:
-    """The histories of messages that came: one for known queue managers, and one for strangers."""
+    """Return the histories of messages that came: one for known queue managers, and one for strangers."""
     rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
     for row in state.identifiers:
         rows[row.source in known].append(row)

@@ -1,6 +1,7 @@
-"""Handles messages that leave their queue out of turn, because an operator purges it or because they are damaged.
+"""Handles messages that leave their queue out of turn.
 
-If an operator empties an outgoing queue, all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
+They do so because an operator purges the queue, or because they are damaged. If an operator empties an outgoing queue,
+all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from mqproto.wire.glance import is_transactional
 class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
-    A message that the neighbour may have, but has not acknowledged, stays with the session. Our own transactional
-    messages are deleted even if they were sent: the operator wants to be rid of them, whether they arrived or not.
-    Another sender's message is only a copy here. Its sender or destination decides its outcome, so it is dropped
-    without a notice, and may come again.
+    A message that the neighbor may have received, but has not acknowledged, stays with the session. Our own
+    transactional messages are deleted even if they were sent, because the operator wants to be rid of them whether they
+    arrived or not. Another sender's message is only a copy here. Its sender or destination decides its outcome, so it
+    is dropped without a notice, and may come again.
 
-    The last position to purge is on disk before the first message is deleted, until the last one has been deleted. A
-    killed process continues when it starts again; messages that came later stay.
+    The last position to purge is written to disk before the first message is deleted, and stays there until the last
+    one has been deleted. So a process that was killed continues when it starts again. Messages that came later are not
+    deleted.
     """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
-        """By queue number: a queue that is being purged, and the last position to delete."""
+        """The queues that are being purged, by number, each with the last position to delete."""
         self._reads: list[ReadPage] = []
 
     def begin(self, queue: OutgoingQueue) -> None:
-        """Delete all messages in a queue now. A purge that is still running also takes newer messages."""
+        """Delete all messages that are now in a queue. If a purge is still running, it is extended to these."""
         for message in list(queue.window):
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
@@ -51,12 +53,12 @@ class Purges:
         self._going[queue.queue] = (queue, queue.last_position)
 
     def go_on(self, queue: OutgoingQueue, last: int) -> None:
-        """Continue a purge that an earlier process may have begun, but did not finish."""
+        """Continue a purge that an earlier process may have begun but not finished."""
         self._read(queue, 0)
         self._going[queue.queue] = (queue, last)
 
     def is_going_through(self, queue: OutgoingQueue) -> bool:
-        """Whether messages to be deleted have yet to be read from disk."""
+        """Whether messages that are to be deleted have yet to be read from disk."""
         return queue.queue in self._going
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
@@ -72,7 +74,7 @@ class Purges:
             self._desk.endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
 
     def pages(self) -> list[ReadPage]:
-        """The pages to read now."""
+        """Return the pages to read now."""
         reads, self._reads = self._reads, []
         return reads
 
@@ -96,16 +98,18 @@ GOES: Final = "it is dropped: it had arrived, or is in memory"
 class Damage:
     """Handles messages that are damaged in the store. Each is dropped, and all other messages continue.
 
-    The store keeps the damaged row in its quarantine. The consequences depend on the queue:
+    The store keeps the damaged row in its quarantine. The consequences depend on the message:
 
-        our own, to a destination or a next hop     it is lost: a dead letter
-        of others, on its way                       transactional: nothing, as its source repeats it; else it is lost
-        held behind a gap                           nothing, as its source repeats it
-        in its queue                                it is lost
-        a FinalAck, or what waits for one           its message stays without an outcome
+        our own, to a destination or a next hop     it is lost, and a dead letter reports it
+        of others, on its way                       nothing if transactional, as its source resends it;
+                                                    otherwise it is lost
+        held after a gap                            nothing, as its source resends it
+        in its destination queue                    it is lost
+        a FinalAck, or a message that awaits one    the message stays without an outcome
 
     The sender of a lost message gets the acknowledgments that it asked for, if the message's head can be read. The dead
-    letter here is a new message that only reports the loss: nobody knows which parts of a damaged packet are right.
+    letter here is a new message that only reports the loss, because nobody knows which parts of a damaged packet are
+    right.
     """
 
     def __init__(
@@ -160,7 +164,10 @@ class Damage:
         *,
         in_doubt: bool = False,
     ) -> None:
-        """End a lost message: a dead letter reports it, and its sender is told if its head can be read."""
+        """End a lost message.
+
+        A dead letter reports it, and its sender is told if the message's head can be read.
+        """
         packet = ending.packet
         assert isinstance(packet, HurtPacket)
         # If its head cannot be read, it is known to be ours only where all messages are.
@@ -181,7 +188,10 @@ class Damage:
 
 
 def head_in(packet: HurtPacket) -> UserMessage | None:
-    """Decode a damaged packet; None unless its head is readable and agrees with the row that was stored with it."""
+    """Decode a damaged packet.
+
+    Return None if its head cannot be read, or does not agree with the row that was stored with it.
+    """
     try:
         message = decode_message(packet)
     except WireFormatError:

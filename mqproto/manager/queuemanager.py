@@ -1,33 +1,35 @@
 """One queue manager, which takes events and returns batches of effects.
 
-It decides and never waits. The shell feeds it all events, takes one batch, commits its writes, then sends:
+It makes decisions and never waits. The shell feeds it all events, takes one batch, commits the batch's writes, and then
+sends:
 
-    core.is_blocked / count_blocked        a connection came from a blocked host
-    core.accepted(host, now)      a host has connected
-    core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
+    core.is_blocked / count_blocked     a connection came from a blocked host
+    core.accepted(host, now)            a host has connected
+    core.pinged(datagram)               a neighbor asks whether it may connect; returns the answer
     core.ping_answered(session, data)   a datagram came from the address that we pinged
-    core.opened(session, now)              a transport that we asked for is open
-    core.lost(session, reason, now)        a transport broke, or could not be opened
-    core.receive(session, data, now)       bytes arrived
-    core.tick(now)                         a deadline passed
-    core.stored(size_bytes)                a batch was committed
-    core.has_room(room_bytes)              how much a batch may add while the disk is nearly full
-    core.loaded(page, rows, now)           a page of a queue was read
-    core.enqueue(messages, now)            an application sends
-    core.consume / settle / abandon        an application receives, commits or rolls back, goes away
-    core.reject       an application refuses its messages for good
-    core.remember(outcomes)    the outcome of the latest operation
-    core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
-    core.make / change / delete            an operator adds, changes or deletes a queue
-    core.block / unblock                   an operator blocks a host or network, or unblocks it
-    core.peek / status / peers             an operator looks
-    core.is_empty                          whether a consumer has to wait
-    core.whereabouts                       an operator looks for messages
-    core.stop()       the node is about to shut down
-    core.take(now) -> Batch                everything decided since the last take
+    core.opened(session, now)           a transport that we asked for is open
+    core.lost(session, reason, now)     a transport broke, or could not be opened
+    core.receive(session, data, now)    bytes arrived
+    core.tick(now)                      a deadline passed
+    core.stored(size_bytes)             a batch was committed
+    core.has_room(room_bytes)           how much a batch may add while the disk is nearly full
+    core.loaded(page, rows, now)        a page of a queue was read
+    core.enqueue(messages, now)         an application sends messages
+    core.consume / settle / abandon     an application receives, commits or rolls back, goes away
+    core.reject                         an application refuses its messages for good
+    core.remember(outcomes)             the outcome of the latest operation
+    core.purge / send_back / hold       an operator empties a queue, resends dead letters, pauses a
+                                        queue
+    core.make / change / delete         an operator adds, changes or deletes a queue
+    core.block / unblock                an operator blocks a host or network, or unblocks it
+    core.peek / status / peers          an operator looks at the state
+    core.is_empty                       whether a consumer has to wait
+    core.whereabouts                    an operator looks for messages
+    core.stop()                         the node is about to shut down
+    core.take(now) -> Batch             everything decided since the last take
 
 The parts: `neighbours` has the sessions and sends messages on them, `arrivals` decides about messages that came,
-`transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has the queues of
+`transfer` has the sequences, `confirmations` processes their acknowledgments, `localqueues` has the queues of
 applications, `expiration` finds expired messages, and `outcomes` handles the consequences of a message's end.
 """
 
@@ -80,22 +82,22 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid
 
 QUEUES_NAMED: Final = 16
-"""The most outgoing queues that a refusal lists, because peers can make more of them."""
+"""The maximum number of outgoing queues that a refusal lists; it is limited because peers can cause more of them."""
 
 
 class QueueManager:
     """The core of one node.
 
     Args:
-        identity: QueueManager.Identifier, unique in the world.
-        queues: the queues that its topology declares; it hosts them unless an operator has changed that (`declared`).
-            If a queue is in the store but not in this list, its messages are kept, but cannot be reached.
+        identity: QueueManager.Identifier, which is unique in the world.
+        queues: the queues that the topology declares for the node; it hosts them unless an operator has changed that
+            (`declared`). If a queue is in the store but not in this list, its messages are kept but cannot be reached.
         routes: the next hops towards other queue managers.
         settings: timers and limits.
         state: the contents of the store when it was opened.
         now: the moment at which the store was opened.
-        guard: encrypts, signs, and judges others' messages; by default there are no keys for that.
-        follow: says which messages belong to a trace; each step of these messages becomes a note.
+        guard: encrypts and signs messages, and judges those of others; by default, there are no keys for that.
+        follow: tells which messages belong to a trace; each step of these messages becomes a note.
     """
 
     def __init__(
@@ -121,14 +123,17 @@ class QueueManager:
     # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
-        """A host has connected to us. Return the session's number, which names it from now on.
+        """Note that a host has connected to us. Return the number that names the session from now on.
 
         certified: the queue manager to which the host's certificate is pinned; None for a plain connection.
         """
         return self._parts.transports.accepted(host, now, certified).key
 
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
-        """Whether to turn away a connection from `host` for this reason; never if a known peer may be there."""
+        """Return whether to turn away a connection from `host` for this reason.
+
+        Return False if a known peer may be there.
+        """
         if not self._parts.transports.door.turns_away(host, reason):
             return False
         self._parts.transports.hosts.turned_away(host, reason, now)
@@ -140,51 +145,64 @@ class QueueManager:
         return found is not None and found.is_proven
 
     def may_be_known(self, session: int) -> bool:
-        """Whether the session is not open yet, and the peer is where a declared queue manager may be."""
+        """Whether a session is not open yet, and its peer may be a declared queue manager.
+
+        That is so if a declared queue manager may be at the peer's address.
+        """
         found = self._parts.transports.sessions.get(session)
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
     def in_flight_bytes(self, session: int) -> int:
-        """The bytes that were sent on a session and are not acknowledged, not counting acknowledgments."""
+        """Return the number of bytes that were sent on a session and are not acknowledged yet.
+
+        Acknowledgments do not count.
+        """
         found = self._parts.transports.sessions.get(session)
         return found.data.in_flight_bytes if found is not None else 0
 
     def is_declared(self, host: str) -> bool:
-        """Whether a declared queue manager that connects without TLS may be at a host."""
+        """Whether a declared queue manager that connects without TLS may be at a given host."""
         return self._parts.routes.is_declared(host)
 
     def is_blocked(self, host: str) -> bool:
-        """Whether an operator has blocked a host: connections and pings from there get no answer."""
+        """Whether an operator has blocked a host, so that connections and pings from there get no answer."""
         return self._parts.blocks.covers(host)
 
     def count_blocked(self, host: str, now: Moment) -> None:
-        """Count a connection from a blocked host. It was closed, and there is no session."""
+        """Count a connection from a blocked host, which was closed without a session."""
         self._parts.transports.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
-        """The transport that an OpenTransport asked for is open, to this address of its host."""
+        """Note that the transport that an OpenTransport asked for is open.
+
+        address: the address of the host to which it was opened.
+        """
         self._parts.transports.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
-        """The transport broke, did not open, or the peer closed it. An unknown session is not an error."""
+        """Note that the transport broke or could not be opened, or that the peer closed it.
+
+        An unknown session is not an error.
+        """
         self._parts.neighbours.lost(session, reason, now)
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """Return the answer to a datagram that came to our ping port, or None.  3.1.7.7
+        """Return the answer to a datagram that came to our ping port; None if there is none.  3.1.7.7
 
         This changes nothing, so there is no batch to take afterwards.
         """
         return self._parts.transports.pinged(datagram)
 
     def ping_answered(self, session: int, datagram: bytes) -> bool:
-        """Take a datagram from an address that a SendPing went to. Return whether it was the response.  3.1.7.8"""
+        """Process a datagram from the address to which a SendPing went. Return whether it was the response. 3.1.7.8"""
         return self._parts.transports.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
-        """Bytes arrived. Bytes on a session that is already closed are dropped.
+        """Process bytes that arrived; those for a session that is already closed are dropped.
 
         Returns:
-            How many bytes all packets have that are complete now, including bytes of theirs that came earlier.
+            The total size of the packets that are now complete, including those of their bytes that came
+            earlier.
         """
         transports, arrivals = self._parts.transports, self._parts.arrivals
         found = transports.sessions.get(session)
@@ -200,7 +218,7 @@ class QueueManager:
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
-        """Take in messages, and return their number. A message that cannot be taken closes the session.  3.1.5.8"""
+        """Process messages, and return their number. A message that cannot be taken closes the session. 3.1.5.8"""
         count, full, ended = 0, False, False
         arrivals, remote = self._parts.arrivals, session.remote
         arrivals.brought_by(remote, session.window_announced)
@@ -256,21 +274,24 @@ class QueueManager:
                 self._parts.desk.writes.force()
 
     def stored(self, size_bytes: int) -> None:
-        """A batch was committed, or the store was opened: its messages now take this many bytes."""
+        """Note that a batch was committed, or the store was opened.
+
+        size_bytes: the size of the messages that are now in the store.
+        """
         self._stored_bytes = size_bytes
         self._parts.arrivals.room.stored_bytes = self._parts.sending.stored_bytes = size_bytes
         self.has_room(self._room_bytes)
 
     @property
     def added_bytes(self) -> int:
-        """Return roughly how many bytes applications have added since the last commit."""
+        """The approximate number of bytes that applications have added since the last commit."""
         return self._parts.sending.stored_bytes - self._stored_bytes
 
     def has_room(self, room_bytes: int | None) -> None:
-        """Set how many bytes a batch may add to the store; None if quota_bytes alone counts.
+        """Set how many bytes a batch may add to the store; None if only quota_bytes limits it.
 
-        Beyond that, applications are refused, and neighbours keep their messages. Operations that make the store
-        smaller are always carried out. The limit holds until the next call.
+        Beyond that, applications are refused, and neighbors keep their messages. Operations that make the store smaller
+        are always carried out. The limit holds until the next call.
         """
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
@@ -278,7 +299,7 @@ class QueueManager:
         self._parts.desk.writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Take the answer to one of a batch's reads, which determines the type of `rows`."""
+        """Process the answer to one of a batch's reads; the kind of read determines the type of `rows`."""
         if hurt := [(place, packet) for place, packet, _ in rows if isinstance(packet, HurtPacket)]:
             first = 0 if isinstance(page, ReadExpired) else message_key(page.queue, 0)
             for place, packet in hurt:
@@ -305,7 +326,7 @@ class QueueManager:
                 self._parts.queues.stir(local)
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """Take the answer to one of a batch's reads of sequences."""
+        """Process the answer to one of a batch's reads of sequences."""
         self._parts.arrivals.found(read, rows, now)
 
     # Applications
@@ -313,12 +334,12 @@ class QueueManager:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """An application sends messages: all of them or none are accepted once the next batch's writes are committed.
+        """Send messages for an application; once the next batch's writes are committed, all are accepted.
 
-        together: whether the transactional messages form one transaction, or one each.
+        together: whether the transactional messages form a single transaction, rather than one each.
 
         Returns:
-            The messages' ordinals, unique among all that this queue manager sends.
+            The messages' ordinals, which are unique among all messages that this queue manager sends.
 
         Raises:
             UsageError: one of the messages cannot be sent like this; nothing has changed.
@@ -326,9 +347,9 @@ class QueueManager:
         return self._parts.sending.enqueue(messages, now, together=together)
 
     def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
-        """An application asks for up to `limit` messages; a Delivery follows as soon as there are any.
+        """Ask for up to `limit` messages for an application; a Delivery follows as soon as there are any.
 
-        A transactional consumer must `settle` before it asks again; for others a message counts as received at once.
+        A transactional consumer must `settle` before it asks again; for others, a message counts as received at once.
 
         Raises:
             UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
@@ -338,7 +359,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def is_empty(self, queue: str) -> bool:
-        """Whether a local queue is empty, so that a consumer has to wait.
+        """Return whether a local queue is empty, so that a consumer has to wait.
 
         Raises:
             UsageError: there is no such queue.
@@ -346,10 +367,11 @@ class QueueManager:
         return not self._parts.queues.named(queue).count
 
     def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
-        """Hand certain messages to an application, by their keys from `peek`. It settles them like others.
+        """Hand certain messages to an application, given their keys from `peek`. They are settled as usual.
 
         Raises:
-            UsageError: one is no longer in memory, or the consumer has unsettled messages. None was handed out.
+            UsageError: one of them is no longer in memory, or the consumer has unsettled messages. In either case, no
+                message was handed out.
         """
         local = self._parts.queues.named(queue)
         received = local.hand_out_these(consumer, keys, now)
@@ -357,7 +379,7 @@ class QueueManager:
         return received
 
     def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
-        """Commit or roll back messages of a transactional consumer.
+        """Commit or roll back the messages of a transactional consumer.
 
         Raises:
             UsageError: the consumer has no messages to settle.
@@ -371,7 +393,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def reject(self, consumer: int, queue: str) -> None:
-        """Reject messages for a transactional consumer: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
+        """Reject messages for a transactional consumer, with the class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
 
         Raises:
             UsageError: the consumer has no messages to settle.
@@ -388,7 +410,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def peek(self, queue: str, limit: int) -> list[Received]:
-        """The first messages of a queue, which stay there; at most as many as are in memory.
+        """Return the first messages of a queue, which stay there; at most as many as are in memory.
 
         Raises:
             UsageError: there is no such queue.
@@ -402,13 +424,13 @@ class QueueManager:
         needed: bool = False,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Keep the outcome of the latest operation, in one transaction with its effects.
+        """Keep the outcome of the latest operation, in the same transaction as the operation's effects.
 
         If an operation, such as sending an express message, changes nothing on disk, its outcome is not written either,
-        unless that is `needed`. A crash forgets both.
+        unless that is `needed`. A crash then forgets both.
 
         Args:
-            counters: the shell's numbers, kept under these names together with the outcomes.
+            counters: numbers that the shell wants to keep together with the outcomes, by their names.
 
         Returns:
             Whether the outcome is kept.
@@ -421,21 +443,23 @@ class QueueManager:
         rows: dict[tuple[bytes, int], OutcomeRow | None] | None = None,
         counters: dict[str, int] | None = None,
     ) -> None:
-        """Forget the outcomes of these invokers, who will not return, with the next commit; keep these rows and
-        counters in the same transaction."""
+        """Forget the outcomes of invokers that will not return, with the next commit.
+
+        Keep these rows and counters in the same transaction.
+        """
         self._parts.desk.writes.forget(invokers, rows or {}, counters or {})
 
     # Operators
 
     def purge(self, queue: str) -> int:
-        """Delete all messages in a local or an outgoing queue now; send the requested dead letters and acknowledgments.
+        """Delete all messages in a local or an outgoing queue now.
 
-        Messages that a consumer has not settled are deleted if it gives them back.
-
-        The next commit records the last position to delete, so a process that starts again continues.
+        The dead letters and acknowledgments that were requested are sent. Messages that a consumer has not settled are
+        deleted if it gives them back. The next commit records the last position to delete, so that a process that
+        starts again continues.
 
         Returns:
-            How many messages will be deleted. This takes a while if most of them are on disk.
+            The number of messages that will be deleted. This takes a while if most of them are on disk.
 
         Raises:
             UsageError: there is no such queue.
@@ -461,9 +485,10 @@ class QueueManager:
             self._parts.desk.writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
-        """Whether messages to be deleted by `purge` have yet to be read from disk; messages of consumers do not count.
+        """Return whether messages that `purge` is to delete have yet to be read from disk.
 
-        The last message leaves with the first batch that is taken after this has become false.
+        Messages of consumers do not count. The last message leaves with the first batch that is taken after this has
+        become false.
         """
         outgoing = self._parts.outbound.named(queue)
         if outgoing:
@@ -477,18 +502,18 @@ class QueueManager:
         """Add a queue to those of the topology, permanently.
 
         Args:
-            declaration: the queue to add. A new identifier, which no queue ever had, replaces the one in it.
+            declaration: the queue to add. The identifier in it is replaced by a new one, which no queue has ever had.
 
         Raises:
-            UsageError: a queue has that name or GUID, or a deleted queue of that name is not empty yet.
+            UsageError: another queue has that name or GUID, or a deleted queue with that name is not empty yet.
         """
         return self._parts.queues.make(declaration)
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """Change a queue's quotas, its journal, or whether it is open to strangers, permanently.
+        """Permanently change a queue's quotas, its journal, or whether it is open to strangers.
 
         Raises:
-            UsageError: the queue does not exist, or loses a journal that is not empty.
+            UsageError: the queue does not exist, or would lose a journal that is not empty.
         """
         self._parts.queues.change(declaration)
 
@@ -496,10 +521,10 @@ class QueueManager:
         """Delete a local queue, its journal and their messages permanently.
 
         Returns:
-            How many messages will be deleted.
+            The number of messages that will be deleted.
 
         Raises:
-            UsageError: the queue does not exist, is a system queue, or is used by an application.
+            UsageError: the queue does not exist, is a system queue, or is in use by an application.
         """
         local = self._parts.queues.named(queue)
         count = self._parts.queues.delete(local)
@@ -512,14 +537,14 @@ class QueueManager:
         return self._parts.queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send dead letters, or journaled messages, to their destinations again, as new messages.
+        """Send dead letters or journaled messages to their destinations again, as new messages.
 
         Args:
             queue: a dead-letter queue or a journal.
-            keys: the keys from `peek` of the messages to send; None for all that `peek` shows.
+            keys: the keys, from `peek`, of the messages to send; None for all messages that `peek` shows.
 
         Returns:
-            How many were sent; the others no longer have a destination, or are not in the queue.
+            The number of messages sent; the others no longer have a destination, or are not in the queue.
 
         Raises:
             UsageError: the queue does not exist, or is of another kind.
@@ -527,7 +552,7 @@ class QueueManager:
         return self._parts.dead_letters.send_back(queue, keys, now)
 
     def hold(self, queue: str, *, on_hold: bool) -> None:
-        """Pause an outgoing queue, or resume it; restarts do not change that.  3.1.7.13, 3.1.7.14
+        """Pause or resume an outgoing queue; a restart does not change this.  3.1.7.13, 3.1.7.14
 
         Raises:
             UsageError: there is no such outgoing queue.
@@ -546,13 +571,14 @@ class QueueManager:
     def block(self, network: str, *, is_blocked: bool) -> int:
         """Block an address or a network permanently, so that connections from it get no answer; or unblock it.
 
-        Sessions that came from there end. Sessions that this queue manager opened go on, and it may open more.
+        Sessions that came from there end. Sessions that this queue manager opened continue, and it may open more.
 
         Returns:
-            How many sessions end.
+            The number of sessions that end.
 
         Raises:
-            UsageError: the text is not a network, BLOCKS are blocked already, or the network to unblock is not blocked.
+            UsageError: the text is not a network; BLOCKS networks are blocked already; or the network to unblock is not
+                blocked.
         """
         network = network_of(network)
         if not is_blocked:
@@ -570,15 +596,15 @@ class QueueManager:
         return describe_met(self._parts.met, self._parts.met.add(name, host, manager, now))
 
     def is_also(self, name: str, addresses: Collection[str]) -> MetStatus:
-        """Give a peer, by its name or its GUID, these additional addresses.
+        """Add addresses to a peer, which is given by its name or its GUID.
 
         Raises:
-            UsageError: there is no such peer, or it has too many addresses.
+            UsageError: there is no such peer, or it would have too many addresses.
         """
         return describe_met(self._parts.met, self._parts.met.is_also(name, addresses))
 
     def remove_peer(self, name: str) -> MetStatus:
-        """Forget a peer, by its name or its GUID.
+        """Forget a peer, which is given by its name or its GUID.
 
         Raises:
             UsageError: there is no such peer.
@@ -586,20 +612,23 @@ class QueueManager:
         return describe_met(self._parts.met, self._parts.met.remove(name))
 
     def move_peer(self, name: str) -> MetStatus:
-        """Move a peer to the address at which its GUID has last turned up.
+        """Move a peer to the address at which its GUID has last appeared.
 
         Raises:
-            UsageError: there is no such peer, or its GUID has not turned up elsewhere.
+            UsageError: there is no such peer, or its GUID has not appeared elsewhere.
         """
         return describe_met(self._parts.met, self._parts.met.move(name))
 
     @property
     def peer_hosts(self) -> Mapping[str, str]:
-        """A live view of peers' hosts, by the names that an operator gave them, in lower case."""
+        """A live view of the peers' hosts.
+
+        The keys are the names that an operator gave the peers, in lower case.
+        """
         return self._parts.met.hosts_by_name
 
     def stop(self) -> None:
-        """Close all sessions and write all pending changes: the caller must carry out one more batch.  3.1.4.2"""
+        """Close all sessions and write all pending changes. The caller must carry out one more batch.  3.1.4.2"""
         self._parts.neighbours.close_all("the queue manager stops")
         self._parts.desk.writes.force()
 
@@ -660,18 +689,18 @@ class QueueManager:
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
-        """Return the status of all queues and sessions, for people; the caller adds the time.
+        """Return the status of all queues and sessions, to be shown to people; the caller adds the time.
 
         names: the queues to describe; by default all, limited by QUEUES_LISTED and SEQUENCES_LISTED.
         """
         return describe(self._parts, names)
 
     def outgoing_names(self) -> list[str]:
-        """Return the names of all outgoing queues, each once, the oldest first."""
+        """Return the names of all outgoing queues, each only once, the oldest first."""
         return list(dict.fromkeys(queue.name for queue in self._parts.outbound))
 
     def peers(self, now: Moment) -> PeersStatus:
-        """Return present and former peers and their activity, for people."""
+        """Return present and former peers and their activity, to be shown to people."""
         return describe_peers(self._parts, now)
 
     def floods(self, now: Moment) -> list[FloodStatus]:
@@ -679,11 +708,14 @@ class QueueManager:
         return floods(self._parts.transports.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
-        """Return the counts that `status` has, at a fraction of its cost, for frequent callers."""
+        """Return the same counts as `status`, at a fraction of its cost, for frequent callers."""
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
-        """Return the most messages that the next commit may remove, for each local queue from which it removes any."""
+        """Return, by local queue, the maximum number of messages that the next commit may remove from it.
+
+        Queues from which it removes none are left out.
+        """
         leaving = self._parts.desk.writes.leaving()
         return {
             queue.name: count
@@ -692,9 +724,9 @@ class QueueManager:
         }
 
     def whereabouts(self) -> Whereabouts:
-        """Return where messages are, for people. The result is valid until the next event or batch."""
+        """Return where messages are, to be shown to people. The result is valid until the next event or batch."""
         return Whereabouts(self._parts)
 
     def inspect(self) -> Parts:
-        """All parts, for tests and worlds."""
+        """Return all parts, for tests and worlds."""
         return self._parts

@@ -1,6 +1,6 @@
 """Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
 
-Messages that are alike form lots. A lot is checked once; then each of its messages gets its numbers and its packet.
+Similar messages form lots. A lot is checked only once; then each of its messages gets its numbers and its packet.
 """
 
 from __future__ import annotations
@@ -61,15 +61,17 @@ BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
-"""The error text for a message that must be signed or encrypted, but goes to a direct format name.  5.1, 3.1.7.1.5"""
+"""The error text for a message that must be signed or encrypted but is addressed to a direct format name.  5.1,
+3.1.7.1.5
+"""
 SHA_512: Final = 0x800E
-"""HashAlgorithm of a signed message whose application chose none.  [MS-MQMQ] 2.2.19.3"""
+"""The HashAlgorithm of signed messages whose application did not choose one.  [MS-MQMQ] 2.2.19.3"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
-"""A placeholder for the place of a transactional message that has none yet."""
+"""A placeholder for the place of a transactional message that does not have one yet."""
 STAMP_LIMIT: Final = 1_000
-"""How many kinds of messages are remembered. When there are more, all are forgotten."""
+"""The maximum number of kinds of messages that are remembered. When there are more, all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
-"""The largest packet, without its body, whose kind is remembered."""
+"""The maximum size of a packet, without its body, whose kind is remembered."""
 
 
 class PacketBuilder:
@@ -83,7 +85,7 @@ class PacketBuilder:
     def build(
         self, lot: Lot, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
     ) -> list[bytes]:
-        """Build the packets of a lot. They share a SentTime, and so a deadline for reaching their queue.
+        """Build the packets of a lot. They share a SentTime, and so the deadline for reaching their queue.
 
         places: the `place_bytes` of each packet, if the messages are transactional.
         """
@@ -100,7 +102,9 @@ class PacketBuilder:
         return packets
 
     def signed(self, lot: Lot, now: Moment) -> Lot:
-        """Return a lot with its messages signed. Numbers and times are set later; the signature does not cover them.
+        """Return a lot with signed messages.
+
+        Numbers and times are set later; the signature does not cover them.
 
         Raises:
             UsageError: the signer's key is too short for the hash.
@@ -111,7 +115,7 @@ class PacketBuilder:
         return lot._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
 
     def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
-        """Add a message's signature to its packet. In a local queue the message counts as verified."""
+        """Add a message's signature to its packet. In a local queue, the message counts as verified."""
         message = replace(
             decode_message(packet),
             security=signed.security,
@@ -123,9 +127,10 @@ class PacketBuilder:
         return encode_packet(message)
 
     def _stamp(self, lot: Lot) -> Stamp:
-        """The stamp that makes the packets of a lot, cached because producers send the same kind again.
+        """Return the stamp that makes the packets of a lot.
 
-        The signer's certificate is part of the kind, because a replaced key has another certificate.
+        Stamps are cached, because producers send the same kind of message repeatedly. The signer's certificate is part
+        of the kind, because a key that replaces another has another certificate.
         """
         name = lot.example.signer
         kind = (lot.destination, likeness(lot.example), self._desk.guard.signer(name) if name else None)
@@ -140,7 +145,7 @@ class PacketBuilder:
         return stamp
 
     def example(self, lot: Lot) -> UserMessage:
-        """A message of the lot's kind, without the fields in which the lot's messages differ."""
+        """Return a message of the lot's kind, without the fields in which the lot's messages differ."""
         destination, draft = lot.destination, lot.example
         message = user_message(
             source=self._desk.identity,
@@ -179,7 +184,7 @@ class PacketBuilder:
         return message
 
     def size_bytes(self, lot: Lot) -> int:
-        """The bytes of a lot's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
+        """Return the size of a lot's packets, with all headers, as a queue counts it.  [MS-MQDMPR] 3.1.1.2"""
         stamp = self._stamp(lot)
         if lot.example.signer:
             example = self.example(lot)
@@ -211,16 +216,16 @@ class Sending:
         self._expiration = expiration
         self._packets = PacketBuilder(desk, queues)
         self.stored_bytes = 0
-        """The bytes that the store held after the last commit, plus the messages sent since."""
+        """The number of bytes in the store after the last commit, plus those of the messages sent since then."""
         self.limit_bytes: int | None = None
-        """The bytes that the store may hold after the next commit if the disk is nearly full; otherwise None."""
+        """The maximum number of bytes in the store after the next commit if the disk is nearly full; otherwise None."""
 
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """Number messages, build their packets once, and put them into their queues.
+        """Number messages, build each of their packets once, and put them into their queues.
 
-        together: whether the transactional messages form one transaction, or one each.
+        together: whether the transactional messages form a single transaction, rather than one each.
 
         Raises:
             UsageError: one of the messages cannot be sent like this; nothing has changed.
@@ -242,7 +247,10 @@ class Sending:
         return ordinals
 
     def _check(self, lots: Iterable[Lot], now: Moment) -> int:
-        """Check that all lots can be sent and that there is room. Return the bytes that they take in the store."""
+        """Check that all lots can be sent and that there is room.
+
+        Return the bytes that they need in the store.
+        """
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
@@ -278,9 +286,10 @@ class Sending:
         return stored_bytes
 
     def _stays_in_memory(self, lot: Lot, count: int, size_bytes: int) -> bool:
-        """Whether an express lot needs no disk; called only if the disk has no room.
+        """Return whether an express lot needs no room on disk; called only if the disk has no room.
 
-        count, size_bytes: the messages of this lot and all before it, as if they all went to the same queue.
+        count, size_bytes: the number and size of the messages in this lot and all earlier ones, as if they all went to
+            the same queue.
         """
         if self.limit_bytes is None:
             return True
@@ -295,8 +304,8 @@ class Sending:
     def _check_destination(self, lot: Lot, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
         """Check that a lot can be sent to its destination.
 
-        here_bytes: the bytes that earlier lots take in each of our queues with a quota; this method adds those of the
-            lot.
+        here_bytes: the bytes that earlier lots need in each of our queues that has a quota; this method adds those of
+            the lot.
         """
         destination, transactional = lot.destination, lot.example.transactional
         if destination.transactional not in (None, transactional):
@@ -345,7 +354,10 @@ class Sending:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, lot: Lot, queue: LocalQueue, now: Moment) -> None:
-        """Check that a queue of ours accepts the protection of a lot. Other queue managers decide for their queues."""
+        """Check that a queue of ours accepts the protection of a lot.
+
+        Other queue managers decide about their own queues.
+        """
         signed, protection = bool(lot.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
@@ -421,7 +433,7 @@ class Sending:
         self._desk.writes.changed(sequence, urgent=True)
 
     def _await_answers(self, lot: Lot, now: Moment) -> None:
-        """Expect answers to a lot. If the destination may not call us, we call it to fetch them."""
+        """Expect answers to a lot. If the destination may not call us, we call it to fetch the answers."""
         draft, destination = lot.example, lot.destination
         if self._outbound.is_declared(destination):
             return
@@ -463,7 +475,7 @@ class Sending:
 
 
 def refusal_of_kind(destination: Destination) -> str:
-    """The error text for a message that a connector queue refuses under this name."""
+    """Return the error text for a message that a connector queue does not accept under this name."""
     name = f"CONNECTOR={destination.name.removeprefix('PUBLIC=')}"
     if destination.transactional:
         return f"{name};XACTONLY takes transactional messages alone: send this one in a transaction, or to {name}"
@@ -471,12 +483,13 @@ def refusal_of_kind(destination: Destination) -> str:
 
 
 def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, together: bool) -> list[int]:
-    """TransactionHeader.Flags for each message; 0 for one that is not transactional.  [MS-MQMQ] 2.2.20.5
+    """Return TransactionHeader.Flags for each message.  [MS-MQMQ] 2.2.20.5
 
-    The transaction's identifier is unique at its queue manager, like MessageIDs.
+    The flags are 0 for messages that are not transactional. The transaction's identifier is unique on its queue
+    manager, as MessageIDs are.
 
     Args:
-        together: whether the messages form one transaction, or one each.
+        together: whether the messages form a single transaction, rather than one each.
     """
     transactional = [number for number, draft in enumerate(drafts) if draft.transactional]
     flags = [0] * len(drafts)
@@ -494,5 +507,5 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
 
 
 def asks_final_ack(draft: Draft) -> bool:
-    """Whether the sender of a message waits for a FinalAck, if the message is transactional.  2.2.5"""
+    """Whether the sender of a message waits for a FinalAck, provided that the message is transactional. 2.2.5"""
     return draft.final_ack or draft.wants_letter or draft.journal_positive

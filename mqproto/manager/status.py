@@ -1,4 +1,4 @@
-"""The status of queues, sequences and sessions for operators.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
+"""The status of queues, sequences and sessions, for operators.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
 
 from __future__ import annotations
 
@@ -39,19 +39,22 @@ from mqproto.wire.guid import Guid, guid_text
 class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
-    waiting: the number of its messages. unsettled: how many of them a consumer has received and not settled.
-    held: how many messages wait behind a gap; they do not count in `waiting`.
-    size_bytes, quota_bytes: the size of its messages, and the queue's limit for that, if it has one.
-    consumers: how many applications wait for a message, or have unsettled messages.
-    purging: whether an unfinished purge still deletes messages.
-    entered, left: how many messages came and went since the process began, for whatever reason.
-    oldest_s: when the oldest message here was sent, UTC, according to its sender; None if there is no message, or if it
-    has yet to be read from the store.
-    passed_over: how many messages are in the store but unknown to the queue; 0, unless mqproto has a bug. The
-        caller compares store and queue, and fills this in.
-    received, waited_s: how many messages applications have received since the process began, and the total time of
-    these messages in the queue. waited_within: for each of several durations in seconds, how many of them waited no
-    longer than that; empty for a journal or a dead-letter queue.
+    waiting: the number of its messages.
+    unsettled: the number of messages that a consumer has received and not settled.
+    held: the number of messages that wait after a gap; they do not count in `waiting`.
+    size_bytes: the size of its messages.
+    quota_bytes: the limit for that size; None if it has none.
+    consumers: the number of applications that wait for a message or have unsettled messages.
+    purging: whether an unfinished purge is still deleting messages.
+    entered, left: the numbers of messages that came and left, for whatever reason, since the process began.
+    oldest_s: the time, UTC, at which its oldest message was sent, according to the sender; None if there is no message,
+        or if it has yet to be read from the store.
+    passed_over: the number of messages that are in the store but unknown to the queue; 0 unless mqproto has a bug. The
+        caller compares the store with the queue, and fills this in.
+    received: the number of messages that applications have received since the process began.
+    waited_s: the total time that these messages spent in the queue.
+    waited_within: for each of several durations in seconds, the number of these messages that waited no longer than
+        that; empty for a journal or a dead-letter queue.
     """
 
     name: str
@@ -74,31 +77,35 @@ class LocalStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingStatus:
-    """An outgoing queue, with all its priorities as one. The last group of fields is for a transactional sequence.
+    """An outgoing queue, with its queues for all priorities combined.
 
-    Fields ending in `_at_ms` are times on the uptime clock, None if nothing is planned; those ending in `_s` are UTC.
+    The last group of fields is for a transactional sequence. Fields ending in `_at_ms` are times on the uptime clock,
+    and None if nothing is planned; those ending in `_s` are UTC.
 
-    waiting: how many messages have no OrderAck, for a sequence; else how many the next hop has not acknowledged.
-    unsent: how many messages are to be sent now, or again because the connection broke.
-    in_flight: how many messages, including copies, were sent and not yet acknowledged by the next hop.
-    next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
+    waiting: for a sequence, the number of messages without an OrderAck; otherwise, the number of messages that the next
+        hop has not acknowledged.
+    unsent: the number of messages to be sent now, including those to be resent because the connection broke.
+    in_flight: the number of messages, including copies, that were sent and not yet acknowledged by the next hop.
+    next_manager: the GUID of the queue manager at the next hop; empty if it is not known.
     state: connected, connecting, disconnected, on hold, or no route.
-    next_hops: all next hops, the preferred first; next_hop is the one in use, or the one to try next.
-    retry_at_ms: when the first next hop is tried again, even while a later one is in use.
+    next_hops: all next hops, the preferred one first.
+    next_hop: the next hop that is in use, or that will be tried next.
+    retry_at_ms: the time at which the first next hop is tried again, even while a later one is in use.
     history: the last attempts to open a session, the oldest first.
-    failing_since_s: since when messages have waited without a session.
-    suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
-    is_waited_for: whether the next hop is not called, so that messages leave only when it calls us.
-    resent: how many copies were sent.
+    failing_since_s: the time since which messages have waited without a session.
+    suspected: the messages, as `GUID\\ordinal`, that the next hop may refuse; they wait to be sent alone.
+    is_waited_for: whether the next hop is never called, so that messages leave only when it calls us.
+    resent: the number of copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
-    resend_attempt: how often in a row no OrderAck has come in time.
-    last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
-    last_ack_s: EodLastAckTime; None if none has come since the node started.
-    last_ack_count: EodLastAckCount, the number of OrderAcks that have come.
-    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, for sent messages.
+    resend_attempt: the number of times in a row that no OrderAck has arrived in time.
+    last_ack: EodLastAck, the number of the last message that the destination has acknowledged; 0 if there is none.
+    last_ack_s: EodLastAckTime; None if no OrderAck has arrived since the node started.
+    last_ack_count: EodLastAckCount, the number of OrderAcks that have arrived.
+    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, which are about sent
+        messages.
     next_number: EodNextSeq.
-    identifier: SequenceIdentifier of the sequence with all these numbers, as (TimeStamp, Ordinal).
-    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. The caller
+    identifier: the SequenceIdentifier of the sequence that all these numbers belong to, as (TimeStamp, Ordinal).
+    unread: EodNoReadCount, the number of messages that the destination has and that wait for their FinalAck. The caller
         fills this in, because they are only on disk.
     """
 
@@ -137,13 +144,14 @@ class OutgoingStatus:
 class IncomingStatus:
     """An incoming sequence of transactional messages.  [MS-MQDMPR] 3.1.1.5
 
-    queue: the local queue of its messages; name is the sender's name for that queue.
+    queue: the local queue of its messages.
+    name: the sender's name for that queue.
     source: the sender's queue manager.
-    number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
-        (TimeStamp, Ordinal).
-    reject_count: how many messages came after that one and could not be accepted.
-    last_access_s: when the last message came, UTC.
-    held, held_bytes: the number and size of the messages held behind a gap.
+    number: the SequenceNumber of the last message that was accepted.
+    sequence: the SequenceIdentifier of that message, as (TimeStamp, Ordinal).
+    reject_count: the number of messages that came after that one and could not be accepted.
+    last_access_s: the time, UTC, at which the last message came.
+    held, held_bytes: the number and the size of the messages that are held after a gap.
     missing: the first and the last number of the gap, if messages are held.
     """
 
@@ -161,8 +169,9 @@ class IncomingStatus:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesStatus:
-    """The number of dropped duplicates from one sender; `source` is its queue manager.
+    """The number of dropped duplicates from one sender.
 
+    source: the sender's queue manager.
     lately: how many of the sender's last `of` messages were dropped, if most of them were.
     """
 
@@ -174,15 +183,16 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. Queues that have a
-way are preferred, and then those with more messages; of the sequences, those that hold more messages.
+"""The maximum number of incoming sequences, and of outgoing queues, that a node lists; peers can cause more of both.
+Queues that have a way come first, and then those with more messages. Of the sequences, those that hold more messages
+come first.
 """
 SESSIONS_LISTED: Final = 100
-"""The most sessions that a node lists, because strangers can open more."""
+"""The maximum number of sessions that a node lists, because strangers can open more."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
-"""The most senders of duplicates to list; those with the most duplicates are listed."""
+"""The maximum number of senders of duplicates to list; those with the most duplicates are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,29 +200,31 @@ class NodeStatus:
     """One queue manager at one moment. Counts are since the start of its process.
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
-    stored_bytes, quota_bytes: the bytes on disk, and their limit.
-    flushes: how often the store flushed its files to disk for a commit.
-    commits_s: the total time of all commits. commits_within: for each of several durations in seconds, how many commits
-    took no longer than that.
-    arrived, ages_s: how many messages came into their queues, and their total age, by their senders' clocks.
-    ages_within: for each of several ages in seconds, how many of these messages were no older than that.
-    free_bytes: the free bytes of the file system when it was last asked; None if unknown.
+    stored_bytes, quota_bytes: the number of bytes on disk, and its limit.
+    flushes: the number of times that the store flushed its files to disk for a commit.
+    commits_s: the total time of all commits.
+    commits_within: for each of several durations in seconds, the number of commits that took no longer than that.
+    arrived: the number of messages that arrived in their queues.
+    ages_s: the total age of these messages, according to their senders' clocks.
+    ages_within: for each of several ages in seconds, the number of these messages that were no older than that.
+    free_bytes: the number of free bytes in the file system when it was last asked; None if unknown.
     in_doubt: the names of lists of messages that may have been delivered before.
     disk_is_full: whether messages that must be stored are refused because the disk has no room.
-    room_lasts_s: how many seconds the disk's room lasts if the store grows at its recent rate; None if it does not
+    room_lasts_s: how many seconds the room on the disk lasts if the store grows at its recent rate; None if it does not
         grow.
-    floods: hosts that do far more than others. The caller fills in this field, and those from `flushes` to here, except
-    `arrived` and the ages.
-    elsewhere: peers whose GUID has turned up at another address than the one where they were met, at most
-    ELSEWHERE_SHOWN.
-    damaged: how many messages were damaged in the store.
-    refusals: how many messages were refused, by the name of the class that refused them; `refused` counts all.
+    floods: the hosts that do far more than others. The caller fills in this field, and those from `flushes` to here,
+        except `arrived` and the ages.
+    elsewhere: the peers whose GUID has appeared at another address than the one where they were met, at most
+        ELSEWHERE_SHOWN.
+    damaged: the number of messages that were damaged in the store.
+    refusals: the number of refused messages, by the name of the class that refused them; `refused` counts all of them.
     sessions: the open sessions, at most SESSIONS_LISTED, those with the most unacknowledged messages.
-    unlisted: how many outgoing queues `outgoing` leaves out, with `unlisted_waiting` messages in all.
-    unlisted_sequences: how many incoming sequences `incoming` leaves out.
-    unfinished_bytes: how many bytes of strangers' incomplete packets are kept.
-    duplicates_of: the duplicates by sender, for at most DUPLICATES_SHOWN senders, those with the most first;
-    `duplicates` counts all duplicates.
+    unlisted, unlisted_waiting: the number of outgoing queues that `outgoing` leaves out, and the number of messages in
+        them.
+    unlisted_sequences: the number of incoming sequences that `incoming` leaves out.
+    unfinished_bytes: the number of bytes of strangers' incomplete packets that are kept.
+    duplicates_of: the duplicates of at most DUPLICATES_SHOWN senders, those with the most first; `duplicates` counts
+        all duplicates.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -257,10 +269,10 @@ class PeersStatus:
     """Present and former peers, and the resources that all strangers together use.
 
     blocked: the hosts and networks that get no answer.
-    open_queues: the queues that are open to strangers, with the bytes of each and their limit for strangers.
+    open_queues: the queues that are open to strangers, each with its size in bytes and its limit for strangers.
     sequences, sequences_limit: the number of strangers' sequences, and its limit.
     utc_s: the time of this status.
-    met: the remembered peers, the most recently seen first.
+    met: the peers that are remembered, the most recently seen first.
     """
 
     peers: list[PeerStatus]
@@ -273,7 +285,7 @@ class PeersStatus:
 
 
 def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
-    """Describe a queue manager. Nothing changes.
+    """Return the status of a queue manager. Nothing changes.
 
     names: the queues to describe; by default all.
     """
@@ -329,7 +341,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
 
 
 def _listed(lanes: Mapping[str, list[OutgoingQueue]], neighbours: Neighbours) -> dict[str, None]:
-    """The names of the outgoing queues to list, the oldest first."""
+    """Return the names of the outgoing queues to list, the oldest first."""
     if len(lanes) <= QUEUES_LISTED:
         return dict.fromkeys(lanes)
     ranks = {
@@ -345,7 +357,7 @@ def _by_weight(sequence: IncomingSequence) -> tuple[int, int]:
 
 
 def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
-    """Describe all peers that are or were connected. Nothing changes."""
+    """Return the status of all peers that are or were connected. Nothing changes."""
     settings = parts.desk.settings
     found = describe_hosts(
         parts.transports.hosts, parts.routes.peers, parts.outbound, parts.incoming, parts.blocks, now
@@ -366,7 +378,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 
 def counts(parts: Parts) -> dict[str, int]:
-    """Return the counts in a NodeStatus since the process began, by the names of its fields."""
+    """Return those counts of a NodeStatus that are since the process began, by the names of its fields."""
     incoming = parts.incoming.counted
     return {
         "forwarded": parts.arrivals.transit.forwarded_count,
@@ -418,7 +430,10 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
 def _outgoing(
     lanes: Sequence[OutgoingQueue], neighbours: Neighbours, in_flight: Mapping[OutgoingQueue, list[InFlight]]
 ) -> OutgoingStatus:
-    """The status of the queues of a name, one for each priority, or of its sequences. All have the same way."""
+    """Return the status of all queues with one name, or of all sequences with one name.
+
+    There is one queue for each priority. All of them have the same way.
+    """
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)
     if queue.on_hold:
@@ -455,7 +470,7 @@ def _outgoing(
 
 
 def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> OutgoingStatus:
-    """Return the status with the fields of OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
+    """Return the status with the fields of OutgoingTransferInfo added.  [MS-MQDMPR] 3.1.1.4"""
     unacked = sequence.numbering.unacked_count
     return replace(
         status,
@@ -492,9 +507,9 @@ def _incoming(sequence: IncomingSequence, queue: str, identity: Guid) -> Incomin
 
 
 def destination_name(name: QueueName, identity: Guid) -> str:
-    """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none.
+    """Return the format name that a DestinationQueue stands for at the queue manager `identity`.
 
-    A direct name comes from a peer, so a text that is longer than any name is cut.
+    It is empty if there is none. A direct name comes from a peer, so a text that is longer than any valid name is cut.
     """
     match name:
         case int():

@@ -1,7 +1,7 @@
 """Finds the place of a message at its queue manager, to explain why it has not arrived.
 
-A queue manager has only its next messages in memory. So its shell reads the store itself, and this module
-explains the place of each stored message. Express messages that are only in memory are listed here.
+A queue manager has only its next messages in memory. So its shell reads the store itself, and this module explains the
+place of each stored message. Express messages that are only in memory are listed here.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Spot(StrEnum):
     AWAITING_FINAL_ACK = "awaiting FinalAck"
     """Transactional: the destination has it, but has not said whether an application received it."""
     HELD = "held"
-    """At its destination, behind a gap."""
+    """At its destination, held after a gap."""
     IN_QUEUE = "in queue"
     """In a queue of this node, a journal or a dead-letter queue."""
     UNSETTLED = "unsettled"
-    """In such a queue, but a consumer has it and has not settled it."""
+    """In such a queue, but a consumer has received it and has not settled it."""
 
 
 class Found(NamedTuple):
     """One message, and where it is.
 
-    queue: the name of its local queue, even if it is only held for that queue; or of its outgoing queue.
-    key: its key in the store, which orders the messages of one priority.
+    queue: the name of its local queue, even if it is only held for that queue; or the name of its outgoing queue.
+    key: its key in the store, by which the messages of one priority are ordered.
     in_doubt: whether it is a dead letter whose message may have arrived.
     """
 
@@ -69,14 +69,16 @@ class MessageStatus:
 
     source, ordinal: its identifier.
     destination: the format name to which it was sent.
-    number: TxSequenceNumber, 0 if it is not transactional.
+    number: its TxSequenceNumber; 0 if it is not transactional.
     message_class: for a dead letter, the reason for its failure.
-    sent_s: when it was first sent; reach_by_s, receive_by_s: the last second in which it may still reach its queue or
-        be received. All are UTC.
-    copies: how many copies were found in its queue; each resend adds one.
+    sent_s: the time, UTC, at which it was first sent.
+    reach_by_s: the last second, UTC, in which it may still reach its queue.
+    receive_by_s: the last second, UTC, in which it may still be received.
+    copies: the number of copies that were found in its queue; each resend adds one.
     in_doubt: for a dead letter, whether it was sent and may have arrived, because its destination has not answered.
-    dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty for none.
-    is_readable: whether its packet can be decoded; if not, the fields from `destination` on say nothing.
+    dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty if it chose
+        none.
+    is_readable: whether its packet can be decoded; if not, the fields from `destination` on are not filled in.
     """
 
     spot: Spot
@@ -100,12 +102,15 @@ class MessageStatus:
 
     @property
     def is_letter(self) -> bool:
-        """Whether it is a dead letter whose application chose a queue: this one, unless this is the system's."""
+        """Whether it is a dead letter whose application chose a queue for it.
+
+        Unless it is in the system's dead-letter queue, it is in the chosen queue.
+        """
         return bool(self.dead_letter_queue) and bool(self.message_class & REFUSAL)
 
 
 def describe_message(found: Found) -> MessageStatus:
-    """Return the description of a message from its packet."""
+    """Return the description of a message, given its packet."""
     queue = shown(found.queue, TEXT_LIMIT)
     try:
         message = decode_message(found.packet)
@@ -135,7 +140,7 @@ def describe_message(found: Found) -> MessageStatus:
 
 
 class Whereabouts:
-    """Tells where messages are at this moment; nothing changes."""
+    """Tells where messages are at this moment. Nothing changes."""
 
     def __init__(self, parts: Parts) -> None:
         self._in_flight = parts.neighbours.in_flight()
@@ -146,9 +151,10 @@ class Whereabouts:
         self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
-        """Return the store's numbers of a local queue and its held messages, or of all outgoing queues of a name.
+        """Return the store's numbers of the queues with a given name.
 
-        The highest priority comes first, and held messages last.
+        For a local queue, these are its own numbers and those of its held messages, which come last. Otherwise they are
+        those of all outgoing queues with that name. The highest priority comes first.
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:
@@ -160,7 +166,10 @@ class Whereabouts:
         return [queue.queue for queue in outgoing] + [number for number in finals if number]
 
     def stored(self, key: int, packet: bytes) -> Found | None:
-        """Locate a stored message; None if it is about to be removed, or is an acknowledgment for us."""
+        """Return the place of a stored message.
+
+        Return None if the message is about to be removed, or is an acknowledgment for us.
+        """
         number = key // message_key(1, 0)
         position = key - message_key(number, 0)
         outgoing = self._outbound.queue(number)
@@ -234,6 +243,9 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
 
 
 def _waits(lane: Lane, position: int) -> bool:
-    """Whether a stored message waits in a lane, in memory or on disk. If not, it was sent, and may return there."""
+    """Whether a stored message waits in a lane, in memory or on disk.
+
+    If not, it was handed out or sent, and may return there.
+    """
     window = lane.window
     return position > window.read_through or any(message.position == position for message in window)

@@ -1,1 +1,4 @@
-"""Messages of applications (drafts.py), their destinations (destinations.py), and their stored form (kept.py)."""
+"""Messages of applications, their destinations, and the form in which they are stored.
+
+These are in drafts.py, destinations.py and kept.py.
+"""

@@ -1,4 +1,4 @@
-"""Destinations of messages: the meaning of a format name for a queue manager.  [MS-MQQB] 3.1.7.4"""
+"""Destinations of messages: what a format name means to a queue manager.  [MS-MQQB] 3.1.7.4"""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Destination:
 
     name: the canonical format name; one sequence of transactional messages belongs to each.
     manager: the queue manager that hosts the queue; None if only a direct format name leads there.
-    queue: the queue's name in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of
-        a direct format name without `DIRECT=`.
-    host: the host that a direct format name calls, else None.
-    transactional: whether a connector format name is for transactional messages, or for all others; None for
-        any other name, because its queue decides that.
+    queue: the queue's name in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a
+        direct format name without `DIRECT=`.
+    host: the host that a direct format name calls; None for other names.
+    transactional: for a connector format name, whether it is for transactional messages rather than all others; None
+        for other names, because their queues decide.
     """
 
     name: str
@@ -32,12 +32,15 @@ class Destination:
 
     @property
     def address(self) -> Guid:
-        """QueueManagerAddress: null for direct format names.  [MS-MQMQ] 2.2.19.2"""
+        """QueueManagerAddress, which is null for direct format names.  [MS-MQMQ] 2.2.19.2"""
         return NULL_GUID if self.host is not None or self.manager is None else self.manager
 
 
 def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destination | None:
-    """Return the destination of a format name at the queue manager `identity`; None if that cannot send to the name."""
+    """Return the destination that a format name stands for at the queue manager `identity`.
+
+    Return None if this queue manager cannot send to the name.
+    """
     match name:
         case PrivateName(journal=False):
             return Destination(str(name), name.manager, name.identifier)
@@ -54,7 +57,10 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
 
 
 def destination_in(message: UserMessage, routes: Routes, identity: Guid) -> Destination | None:
-    """The destination of a message that was on its way; None if this queue manager has no name for it."""
+    """Return the destination of a message that was on its way.
+
+    Return None if this queue manager has no name for it.
+    """
     user = message.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return None if name is None else destination_of(name, routes, identity)

@@ -17,28 +17,39 @@ from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from mqproto.wire.layouts.sid import SIZE_LIMIT
 
 LABEL_LIMIT: Final = 249
-"""The most characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
+"""The maximum number of characters in a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
-"""The bytes reserved for all headers of a message that we send, so the size of its body alone shows whether it fits."""
+"""The number of bytes reserved for all headers of a message that we send. It makes sure that the size of a message's
+body alone shows whether the message fits.
+"""
 BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
-"""The size of a SecurityHeader that names a message's sender by the longest SID."""
+"""The size of a SecurityHeader that names a message's sender with an SID of the greatest length."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
-"""The most bytes by which encryption makes a message longer: a SIMPLEBLOB, a cipher block, and their padding."""
+"""The maximum number of bytes by which encryption makes a message longer: a SIMPLEBLOB, a cipher block, and their
+padding.
+"""
 CERTIFICATE_LIMIT_BYTES: Final = 8_192
-"""The size of the longest certificate with which messages are signed here."""
+"""The maximum size of a certificate with which messages are signed here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
-"""The most bytes by which a signature makes a message longer: a certificate, a signature, and their padding."""
+"""The maximum number of bytes by which a signature makes a message longer: a certificate, a signature, and their
+padding.
+"""
 LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
-"""How many bytes follow a kept message for the longest name of a dead-letter queue."""
+"""The number of bytes that follow a kept message if the name of its dead-letter queue is as long as possible."""
 NAME_ROOM: Final = 300
-"""The most characters in the name of an administration or response queue; two such names fit in the headroom."""
+"""The maximum number of characters in the name of an administration or response queue; two such names fit in the
+headroom.
+"""
 NAMES_ROOM: Final = 640
-"""How many characters of names fit in the headroom beside the longest label; further ones reduce the room for the body.
+"""The number of characters of names that fit in the headroom in addition to the longest label. Further characters
+reduce the room for the body.
 """
 CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
-"""The beginning and the end of a connector queue's name for transactional messages.  [MS-MQMQ] 2.1.6, 2.2.11"""
+"""The beginning and the end of a connector queue's name when it is used for transactional messages. [MS-MQMQ] 2.1.6,
+2.2.11
+"""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -51,19 +62,19 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: the events that its administration queue is told about: ACKNOWLEDGE_ARRIVAL and the three beside
-    it.
-    trace_queue: the format name of the public queue that report messages go to; empty for none.
-    sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, because
+    acknowledgments: the events of which its administration queue is told: ACKNOWLEDGE_ARRIVAL and the three constants
+        next to it.
+    trace_queue: the format name of the public queue to which report messages go; empty for none.
+    sender_id: the SID, S-1-5-21-..., that the message gives as its sender's; empty for none. Nothing proves it, because
         the message is not signed.
-    privacy_level: the minimum encryption of its body in transit: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for none.
+    privacy_level: the minimum encryption of its body in transit, a PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for none.
     encryption_algorithm: the algorithm to use; 0 for the preferred one.
-    signer: its queue manager's name for the key that signs it; empty for no signature.
-    hash_algorithm: the hash that is signed; 0 for SHA-512.
+    signer: the name by which its queue manager knows the key that signs it; empty for no signature.
+    hash_algorithm: the algorithm of the hash that is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is only one.
-        `copies` sets it.
-    dead_letter_queue: the local queue that gets it if it fails; empty for the system's. If it is set, the message
-    becomes a dead letter whatever `journal_negative` says.
+        This is set by `copies`.
+    dead_letter_queue: the local queue that gets it if it fails; empty for the system's queue. If it is set, the message
+        becomes a dead letter whatever `journal_negative` says.
     """
 
     body: bytes
@@ -94,12 +105,12 @@ class Draft:
 
     @property
     def wants_letter(self) -> bool:
-        """Whether the message is kept as a dead letter if it fails: the JN bit."""
+        """Whether the message is kept as a dead letter if it fails, which sets the JN bit."""
         return self.journal_negative or bool(self.dead_letter_queue)
 
     @property
     def size_bytes(self) -> int:
-        """Return roughly how many bytes of its packet come from its application."""
+        """The approximate number of bytes of its packet that come from its application."""
         listed = list_bytes(self.destinations) if self.destinations else 0
         security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
@@ -113,7 +124,7 @@ class Draft:
         """Check that a packet can carry the message.
 
         names: whether its queues already have format names, which are then checked.
-        destination: the name of its destination queue, if that is in the packet.
+        destination: the name of its destination queue, if it is in the packet.
 
         Raises:
             UsageError: a part is too long; the text names it and its limit.
@@ -179,10 +190,10 @@ class Draft:
 
 
 def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
-    """Return the copies to enqueue, so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
+    """Return the copies to enqueue so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
 
-    The copies of one message are adjacent. Each has its own number; if they are enqueued together, all or
-    none of them are accepted.
+    The copies of one message are adjacent. Each has its own number. If they are enqueued together, either all or none
+    of them are accepted.
     """
     if len(destinations) == 1:
         return [(destinations[0], draft) for draft in drafts]
@@ -193,7 +204,7 @@ def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list
 
 @lru_cache(maxsize=1_000)
 def queue_name(text: str) -> QueueName:
-    """Return a format name in the form of a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
+    """Return a format name in the form of a UserHeader's AdminQueue or ResponseQueue; None if it is empty.
 
     Raises:
         UsageError: acknowledgments and answers cannot go to such a name.

@@ -1,9 +1,9 @@
-r"""A message of our own in the form in which it is kept: with the name of its application's dead-letter queue.
+r"""A message of our own as it is kept: with the name of its application's dead-letter queue.
 
     UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
 
-The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet
-preserve them. No session carries them: they are cut off as the message leaves (`as_sent`).
+The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet preserve
+them. They are never sent on a session, because they are cut off when the message leaves (`as_sent`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.user import UserHeader
 
 REFUSAL: Final = 0x8000
-"""The bit that is set in the class of each negative acknowledgment, and so of each dead letter.  [MS-MQMQ] 2.2.18.1.6
+"""The bit that is set in the class of each negative acknowledgment, and therefore of each dead letter. [MS-MQMQ]
+2.2.18.1.6
 """
 assert MessageClass.NACK_RECEIVE_REJECTED & REFUSAL
 
@@ -39,7 +40,7 @@ _class = struct.Struct("<H")
 
 
 def headers_behind(path_name: str) -> bytes:
-    """Return the bytes after a kept message, for `UserMessage.trailing`.
+    """Return the bytes that follow a kept message, for `UserMessage.trailing`.
 
     path_name: the path name of the queue, such as `.\\private$\\failed-orders`.
     """
@@ -56,7 +57,10 @@ def path_name_in(trailing: bytes) -> str:
 
 
 def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
-    """The DeadLetterHeader after a message, or after the padding of its signature, if there is one."""
+    """Return the DeadLetterHeader that follows a message, or the padding of its signature.
+
+    Return None if there is none.
+    """
     trailing = trailing[len(trailing) % 4 :]
     if len(trailing) <= _EXTENSION_BYTES:
         return None
@@ -83,7 +87,7 @@ def as_sent(packet: bytes) -> bytes:
 
 
 def is_letter(packet: bytes) -> bool:
-    """Whether a packet is a dead letter of a message whose application has chosen a queue for it."""
+    """Whether a packet is a dead letter whose application chose a queue for it."""
     if not user_flags(packet) & _JOURNAL_NEGATIVE:
         return False
     [message_class] = _class.unpack_from(packet, properties_offset(packet) + _CLASS_AT)

@@ -12,14 +12,16 @@ from mqproto.formatname.wire import destinations_to_wire
 from mqproto.wire import MultiQueueFormatHeader
 
 DESTINATION_LIMIT: Final = 100
-"""The most queues that may get a copy of one message; each copy lists them all."""
+"""The maximum number of queues that may get a copy of one message; each copy lists them all."""
 ELEMENT_BYTES: Final = 16
-"""The most bytes that a name takes in that list, apart from two bytes for each of its characters."""
+"""The maximum number of bytes that a name takes in that list, in addition to two bytes for each of its characters."""
 
 
 @lru_cache(maxsize=100)
 def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
-    """The header that lists all queues that get a copy; None if there is only one.  [MS-MQMQ] 2.2.20.1
+    """Return the header that lists all queues that get a copy.  [MS-MQMQ] 2.2.20.1
+
+    Return None if there is only one queue.
 
     Raises:
         UsageError: there are too many queues, or messages cannot be sent to one of them.
@@ -42,5 +44,5 @@ def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
 
 
 def list_bytes(names: Iterable[str]) -> int:
-    """The most bytes that the list takes in a packet."""
+    """Return the maximum number of bytes that the list takes in a packet."""
     return sum(2 * len(name) + ELEMENT_BYTES for name in names)

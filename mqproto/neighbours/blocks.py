@@ -1,6 +1,6 @@
-"""Hosts and networks that an operator has blocked: connections from there get no answer.
+"""Hosts and networks that an operator has blocked, so that connections from there get no answer.
 
-A block survives restarts, like a paused queue: it is a row of the store's queues, of a special kind.
+A block survives restarts, as a paused queue does: it is a row of a special kind in the store's queues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.turn.effects import QueueKind, QueueRow, StoredState
 from mqproto.turn.pending import PendingWrites
 
 BLOCKS: Final = 256
-"""The most hosts and networks that may be blocked at a time; a wider network counts as one."""
+"""The maximum number of hosts and networks that may be blocked at a time. A network of any size counts as one."""
 
 
 class Blocks:
@@ -26,9 +26,9 @@ class Blocks:
         self._next_number = next_number
         rows = [stored for stored in state.queues if stored.kind is QueueKind.BLOCKED]
         self._numbers = {stored.name: stored.queue for stored in rows}
-        """The numbers of the rows, by network. Rows that no longer block a network are used again."""
+        """The numbers of the rows, by network. Rows that no longer block a network are reused."""
         self.networks = tuple(stored.name for stored in rows if stored.on_hold)
-        """The networks in the order in which they were blocked, except that some reuse the row of an earlier one."""
+        """The networks in the order in which they were blocked, except that some reuse an earlier one's row."""
 
     def covers(self, host: str) -> bool:
         """Whether connections from a host get no answer."""
@@ -38,7 +38,7 @@ class Blocks:
         """Block a network; blocking it again changes nothing.
 
         Args:
-            network: as `network_of` returns it.
+            network: the network in the form that `network_of` returns.
 
         Raises:
             UsageError: too many networks are blocked.
@@ -73,10 +73,12 @@ class Blocks:
 
 
 def network_of(text: str) -> str:
-    """Return the network to block for an address or a network. It is at least a whole host, which is a /64 in IPv6.
+    """Return the network to block for a text with an address or a network.
+
+    It is at least a whole host, which in IPv6 is a /64.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text is neither an address nor a network.
     """
     address = address_of(text)
     if address is not None:
@@ -91,7 +93,10 @@ def network_of(text: str) -> str:
 
 
 def overlap(network: str, origin: str) -> bool:
-    """Whether a network and an origin share an address. An origin that is a name or `any` shares none."""
+    """Return whether a network and an origin have an address in common.
+
+    An origin that is a name or `any` has none in common with it.
+    """
     try:
         one, other = ip_network(network), ip_network(origin)
     except ValueError:

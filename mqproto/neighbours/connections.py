@@ -1,6 +1,7 @@
-"""A way to other queue managers: its next hops, the queues that use it, and the outcome of each attempt at a session.
+"""A way to other queue managers.
 
-[MS-MQQB] 3.1.1.3.1, [MS-MQDMPR] 3.1.1.3
+It consists of its next hops, the queues that use it, and the outcome of each attempt to open a session.  [MS-MQQB]
+3.1.1.3.1, [MS-MQDMPR] 3.1.1.3
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from mqproto.turn.effects import Note, ReadPage
 from mqproto.wire.guid import Guid, guid_text
 
 HISTORY: Final = 16
-"""The most attempts that are remembered after their end."""
+"""The maximum number of attempts that are remembered after they ended."""
 PRIORITY: Final = attrgetter("priority")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAttempt:
-    """One attempt at a session: an entry of ConnectionHistory.
+    """One attempt to open a session, which is an entry of ConnectionHistory.
 
-    time_s: when it began, in seconds of UTC.
-    address: the `host:port` that we called, or the host of a neighbour that called us.
-    status: the last step that it reached.
-    reason: why it failed or, if it was established, why it ended; empty while it lasts. The specification has
-        an HRESULT instead of words.
+    time_s: the time at which it began, in seconds of UTC.
+    address: the `host:port` that we called, or the host of a neighbor that called us.
+    status: the last step that the attempt reached.
+    reason: the reason why it failed or, if the session was established, why the session ended; empty while it lasts.
+        The specification has an HRESULT instead of words.
     """
 
     time_s: int
@@ -44,9 +45,10 @@ class ConnectionAttempt:
 
 
 class ConnectionHistory:
-    """The present attempts, and the last few that ended.
+    """The present attempts, and the last few that have ended.
 
-    The specification adds an entry for each step of an attempt; here an attempt is one entry with its last step.
+    The specification adds an entry for each step of an attempt. Here an attempt is one entry, with the last step that
+    it reached.
     """
 
     def __init__(self) -> None:
@@ -54,16 +56,17 @@ class ConnectionHistory:
         self._lasting: dict[Session, tuple[int, str]] = {}
 
     def begin(self, session: Session, address: str, now: Moment) -> None:
-        """Record that a session is being opened, or that one opened by a neighbour is used.  3.1.5.2.3"""
+        """Record that a session is being opened, or that a session opened by a neighbor is used.  3.1.5.2.3"""
         self._lasting[session] = now.utc_s, address
 
     def end(self, session: Session, reason: str) -> None:
-        """Record that an attempt failed, or that its session has ended or is no longer in use."""
+        """Record that an attempt has failed, or that its session has ended or is no longer used."""
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
-        """Note that a message for this way has ended, because it could not be encrypted for its destination.
-        3.1.7.1.5.1"""
+        """Note that a message on this way has ended because it could not be encrypted for its destination.
+        3.1.7.1.5.1
+        """
         status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
         self._ended.append(ConnectionAttempt(now.utc_s, address, status, reason))
 
@@ -77,7 +80,7 @@ class ConnectionHistory:
 
 
 class Neighbour:
-    """Next hops in order of preference, the queues whose way leads over them, and the session that the queues use.
+    """Next hops in order of preference, the queues that use them, and the session that the queues use.
 
     hops: NextHopCollection.
     """
@@ -85,26 +88,28 @@ class Neighbour:
     def __init__(self, hops: tuple[NextHop, ...]) -> None:
         self.hops = hops
         self.index = 0
-        """NextHopIndexer: the next hop of the present session, or the next hop to try next."""
+        """NextHopIndexer: the index of the next hop that the present session is with, or that will be tried next."""
         self._queues: dict[str, list[OutgoingQueue]] = {}
-        """The queues by destination, the highest priority first."""
+        """The queues, by destination; those of one destination are sorted by priority, the highest first."""
         self._turns: OrderedDict[str, None] = OrderedDict()
-        """The destinations that may have something to send, in the order of their turns."""
+        """The destinations that may have something to send, in the order in which they take turns."""
         self._stirred: dict[OutgoingQueue, None] = {}
         """The queues that may have messages to read from the store."""
         self.session: Session | None = None
         self.connected = False
-        """Whether it has been noticed that the session is open."""
+        """Whether we have noticed that the session is open."""
         self.better: Session | None = None
-        """A session with an earlier next hop, open or being opened, while the session with a later one is in use."""
+        """A session with an earlier next hop that is open or being opened while the session with a later one is still
+        in use.
+        """
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
-        """The messages that the neighbour may refuse, if its sessions end with messages unanswered."""
+        """The messages that the neighbor may be refusing, if its sessions end while messages are unanswered."""
         self.awaited_s = 0
-        """The time, UTC, until which answers to sent messages may come; until then a session is wanted."""
+        """The time, UTC, until which answers to sent messages may arrive; a session is wanted until then."""
         self.avoid = ""
-        """The address of the next hop's host at which the last session could not be opened."""
+        """The address, of the next hop's host, at which the last session could not be opened."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
         """The time, UTC, since which messages have waited without a session."""
@@ -115,9 +120,12 @@ class Neighbour:
         return self.hops[self.index]
 
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
-        """The index of a next hop if a session with it is welcome; if there is a session, only earlier next hops are.
+        """Return the index of a next hop with which a session is welcome; None if there is none.
 
-        learnt: whether the session is with an undeclared queue manager that was met, so that only such a next hop fits.
+        If there is a session already, only earlier next hops are welcome.
+
+        learnt: whether the session is with an undeclared queue manager that was met; then only a next hop that was
+            learned in this way is suitable.
         """
         if self.better is not None:
             return None
@@ -126,13 +134,13 @@ class Neighbour:
         return next((i for i, hop in enumerate(welcome) if (hop.manager, hop.learnt) == wanted), None)
 
     def add(self, queue: OutgoingQueue) -> None:
-        """Add a queue whose way leads over these next hops."""
+        """Add a queue whose way leads through these next hops."""
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
 
     def remove(self, queue: OutgoingQueue) -> None:
-        """Remove an empty queue, because its way changes."""
+        """Remove an empty queue, because its way is changing."""
         self._stirred.pop(queue, None)
         queues = self._queues[queue.name]
         queues.remove(queue)
@@ -146,9 +154,9 @@ class Neighbour:
         return not self._queues
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """Give a queue's destination a turn to send or read, after those that already wait.
+        """Give a queue's destination a turn to send or read, after those that are already waiting.
 
-        Acknowledgments go first, because they make room in a neighbour that is full and takes nothing else.
+        Acknowledgments come first, because they make room in a neighbor that is full and takes nothing else.
         """
         self._stirred[queue] = None
         if queue.name not in self._turns:
@@ -157,10 +165,11 @@ class Neighbour:
                 self._turns.move_to_end(queue.name, last=False)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """Return the queue that sends now: the one with the highest priority for the destination whose turn it is.
+        """Return the queue that sends now; None if there is none.
 
-        A destination loses its turn while that queue is yet to be read from the store. However many queues
-        there are, only those that were woken are looked at.
+        It is the queue with the highest priority for the destination whose turn it is. A destination loses its turn
+        while that queue still has to be read from the store. However many queues there are, only those that were woken
+        are examined.
         """
         while self._turns:
             name = next(iter(self._turns))
@@ -180,28 +189,29 @@ class Neighbour:
 
     @property
     def has_messages(self) -> bool:
-        """Whether the OutgoingMessageTable has a message: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
+        """Whether the OutgoingMessageTable has a message, either to be sent or not acknowledged yet. 3.1.1.3.1"""
         return any(queue.count and not queue.on_hold for queue in self._all())
 
     def wants_session(self, now: Moment) -> bool:
-        """Whether a session is wanted: for messages, or for answers to messages that were sent."""
+        """Return whether a session is wanted, for messages or for answers to messages that were sent."""
         return self.awaited_s > now.utc_s or self.has_messages
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
-        """The queues that are our own sequences."""
+        """Those of the queues that are our own sequences."""
         return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
 
     @property
     def count(self) -> int:
-        """The number of messages that may be sent sooner or later, because their queues are not paused, and wait for no
-        other queue.
+        """The number of messages that can be sent sooner or later.
+
+        Their queues are neither paused nor waiting for another queue.
         """
         return sum(queue.count for queue in self._all() if queue.may_send)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a message may be sent now, or when it has been read from the store."""
+        """Whether a message can be sent now, or as soon as it has been read from the store."""
         return any(queue.is_waiting for queue in self._all())
 
     def _all(self) -> Iterator[OutgoingQueue]:
@@ -209,7 +219,7 @@ class Neighbour:
 
 
 def note_of_end(session: Session) -> Note:
-    """The log line for the end of a session."""
+    """Return the log line for the end of a session."""
     closed = session.closed
     assert closed is not None
     facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}

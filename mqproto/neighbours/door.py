@@ -1,6 +1,6 @@
-"""Decides who may connect, and whether as a known queue manager or as a stranger.
+"""Decides who may connect, either as a known queue manager or as a stranger.
 
-[MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. Here the resources of strangers are limited, for each
+[MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. Here the resources of strangers are limited, both for each
 host and for all together, and never taken from a known queue manager.
 """
 
@@ -23,33 +23,38 @@ from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
-"""The most connections, from one host and from all hosts, whose peer has not identified itself. One more ends the
-oldest connection of its host, or of the host with the most.
+"""The maximum numbers of connections whose peers have not identified themselves: from one host, and from all hosts. One
+more connection ends the oldest of the same host, or of the host that has the most.
 """
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256
-"""The most sessions of strangers, from one host and from all hosts. One more is refused."""
+"""The maximum numbers of strangers' sessions: from one host, and from all hosts. One more session is refused."""
 SESSIONS_OF_PEER: Final = 8
-"""The most sessions that one known queue manager may have opened. One more is refused."""
+"""The maximum number of open sessions that one known queue manager may have begun. One more is refused."""
 LOOKED_AT_BYTES: Final = 16 * 1024
-"""Once this much of a stranger's packet has come, we check whether it will be refused; then its body is not kept."""
+"""A number of bytes. Once this much of a stranger's packet has arrived, we check whether the packet will be refused; if
+so, its body is not kept.
+"""
 SEEN: Final = 1_024
-"""How many reported claims are remembered."""
+"""The maximum number of reported claims that are remembered."""
 SEEN_MS: Final = 3_600_000
-"""How long a reported claim is remembered after it was last seen."""
+"""How long, in milliseconds, a reported claim is remembered after it was last seen."""
 
 Refuses: TypeAlias = Callable[[bytes, Remote], bool]
-"""Returns whether a stranger's message will be refused, whatever its body is."""
+"""Returns whether a stranger's message will be refused, no matter what its body is."""
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
-    """Count the bytes kept of strangers' unfinished packets, by session. A peer without proof is a stranger."""
+    """Return how many bytes of strangers' unfinished packets are kept, by session.
+
+    A peer without proof counts as a stranger.
+    """
     kept = {one: one.kept_bytes for one in sessions if not one.is_proven and one.closed is None}
     return Counter({one: size for one, size in kept.items() if size})
 
 
 class Door:
-    """Judges each connection by what is known now about its peer."""
+    """Judges each connection by what is currently known about its peer."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._desk = desk
@@ -57,10 +62,10 @@ class Door:
         self._met = met
         self._sessions = sessions
         self._claims: OrderedDict[tuple[Guid, str], int] = OrderedDict()
-        """The last time, on the uptime clock, at which a GUID was claimed at a host."""
+        """The last time, on the uptime clock, at which a GUID was claimed by a host."""
 
     def enter(self, session: Session) -> Iterator[Session]:
-        """Yield the connections to close because of a new one; the new one itself may be among them."""
+        """Yield the connections to close because of a new one, which may itself be among them."""
         crowded = self._crowded(session)
         if crowded is not None:
             crowded.close(
@@ -72,7 +77,10 @@ class Door:
             yield session
 
     def _crowded(self, new: Session) -> Session | None:
-        """Another connection, whose peer has not identified itself, that has to make room; None if there is room."""
+        """Return another connection that has to make room for a new one; None if there is room.
+
+        It is one whose peer has not identified itself.
+        """
         waiting: dict[str, list[Session]] = {}
         count = 0
         for session in self._sessions.values():
@@ -87,7 +95,10 @@ class Door:
     def hear(
         self, session: Session, receive: Callable[[], list[Run]], refuses: Refuses
     ) -> tuple[list[Run], list[Session]]:
-        """Take a stranger's bytes. Return the complete runs, and the sessions that end to make room for the rest."""
+        """Receive a stranger's bytes.
+
+        Return the complete runs, and the sessions that end to make room for the rest.
+        """
         before_bytes, was_hollow = session.kept_bytes, session.is_hollow
         runs = receive()
         if was_hollow and runs and not refuses(runs[0].packets[0], session.remote):
@@ -102,7 +113,10 @@ class Door:
         return runs, list(self._make_room())
 
     def _make_room(self) -> Iterator[Session]:
-        """End strangers' unfinished packets until the limit is met, first the largest of the host with the most."""
+        """End sessions with unfinished packets of strangers until the limit is met; yield these sessions.
+
+        The first to end is the one with the largest packet, from the host with the most bytes.
+        """
         kept = unfinished(self._sessions.values())
         limit_bytes = self._desk.settings.strangers_unfinished_bytes
         while (total_bytes := kept.total()) > limit_bytes:
@@ -120,14 +134,20 @@ class Door:
             yield most
 
     def turns_away(self, host: str, reason: str) -> bool:
-        """Whether to turn away a connection from a host for this reason; not if a known peer may be there."""
+        """Return whether to turn away a connection from a host for this reason.
+
+        Return False if a known peer may be there.
+        """
         if self._routes.is_declared(host):
             return False
         self._desk.notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
         return True
 
     def admit(self, data: SessionData, manager: Guid, now: Moment) -> str | None:
-        """Decide whether the GUID that a peer presents is believed. Return why it gets no session, or None."""
+        """Decide whether to believe the GUID that a peer presents.
+
+        Return the reason why the peer gets no session; None if it gets one.
+        """
         host = data.remote_address
         if data.certified is not None and data.certified != manager:
             return f"it presents queue manager {guid_text(manager)}, and a certificate of {guid_text(data.certified)}"
@@ -143,7 +163,10 @@ class Door:
         return self._admit_stranger(data, manager, host_group(host), now)
 
     def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
-        """Limit the sessions of a known queue manager. Sessions that only claim its GUID are not counted."""
+        """Return the reason for refusing a known queue manager one more session; None if it may have it.
+
+        Sessions that only claim its GUID are not counted.
+        """
         others = [
             session
             for session in self._sessions.values()
@@ -179,7 +202,7 @@ class Door:
         return None
 
     def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
-        """Report, once, that a peer elsewhere presents the GUID of a known queue manager."""
+        """Report, only once, that a peer somewhere else presents the GUID of a known queue manager."""
         seen_ms = self._claims.get((manager, group))
         if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}

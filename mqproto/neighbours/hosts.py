@@ -1,7 +1,8 @@
-"""Records the actions of each host for operators, even after it has disconnected.
+"""Records the actions of each host for operators, even after the host has disconnected.
 
-[MS-MQQB] has no such records. `host_group` tells which addresses are one host. Each queue manager that has identified
-itself is counted separately, because several may share an address; actions before a session is open count for the host.
+[MS-MQQB] has no such records. `host_group` tells which addresses belong to one host. Each queue manager that has
+identified itself is counted separately, because several may share an address. Actions before a session is open count
+for the host.
 """
 
 from __future__ import annotations
@@ -16,29 +17,35 @@ from mqproto.session import ConnectionStatus, Session
 from mqproto.wire.guid import NULL_GUID, Guid
 
 GONE: Final = 256
-"""The most peers without a session that are remembered. The one that left longest ago is forgotten first."""
+"""The maximum number of peers without a session that are remembered. The one that left longest ago is forgotten
+first.
+"""
 GONE_MS: Final = 24 * 3_600_000
-"""How long such peers are remembered."""
+"""How long, in milliseconds, peers without a session are remembered."""
 MANAGERS_OF_HOST: Final = 16
-"""The most strangers of one host that are counted separately; all others there count as one."""
+"""The maximum number of strangers on one host that are counted separately. All others there are counted as one."""
 OTHERS: Final = NULL_GUID
-"""The GUID that stands for those other strangers; no peer that presents it gets a session."""
+"""The GUID that stands for the strangers that are not counted separately. No peer that presents it gets a session."""
 SLOT_MS: Final = 10_000
 SLOTS: Final = 6
-"""The number of slots, of SLOT_MS each, in which the last minute is counted; the current slot is extra."""
+"""The number of slots, of SLOT_MS each, into which the last minute is divided for counting; the current slot is
+extra.
+"""
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""Sections by which a session ends without a fault of the peer: the queue manager stops or has no room, there was
-nothing to send, no acknowledgment came, or the transport broke.
+"""The sections that are given when a session ends without a fault of the peer.
+
+The reasons are that the queue manager stops or has no room, that there was nothing to send, that no acknowledgment
+arrived, or that the transport broke.
 """
 BLOCKED: Final = "blocked by an operator"
 
 
 class Who(NamedTuple):
-    """The subject of a tally.
+    """The host or queue manager that a tally is about.
 
     manager: the queue manager whose GUID was presented in a session that opened; None for the rest of the host.
-    is_proven: whether the GUID is more than a claim.
+    is_proven: whether the GUID is proven, and not only claimed.
     """
 
     host: str
@@ -50,11 +57,13 @@ class Who(NamedTuple):
 class Figures:
     """Counts of what a host or queue manager did.
 
-    opened: for a host, the connections that it opened; for a queue manager, those that became its sessions.
-    messages, size_bytes: messages and bytes that it sent; the bytes include handshakes and acknowledgments.
-    sent, sent_bytes: messages and bytes that were sent to it.
-    refused: how many of its messages were refused.
-    ended: its connections that were refused, and sessions that ended through its fault.
+    opened: for a host, the number of connections that it opened; for a queue manager, the number of those that became
+        its sessions.
+    messages, size_bytes: the number of messages and of bytes that it sent; the bytes include handshakes and
+        acknowledgments.
+    sent, sent_bytes: the number of messages and of bytes that were sent to it.
+    refused: the number of its messages that were refused.
+    ended: the number of its connections that were refused, plus that of its sessions that ended through its own fault.
     """
 
     opened: int = 0
@@ -66,7 +75,7 @@ class Figures:
     ended: int = 0
 
     def add(self, other: Figures) -> None:
-        """Add another's counts."""
+        """Add the counts of `other` to these."""
         self.opened += other.opened
         self.messages += other.messages
         self.size_bytes += other.size_bytes
@@ -79,10 +88,12 @@ class Figures:
 class HostTally:
     """The actions of a host or queue manager since its first connection.
 
-    first_s, last_s: when it was first and last connected, UTC, to within a slot. `last_ms` is on the uptime clock.
+    first_s, last_s: the times, UTC, at which it was first and last connected, to within a slot.
+    last_ms: the latter time on the uptime clock.
     sessions: the keys of its present sessions.
-    moved_on: how many connections of a host became a session of a queue manager, which has a tally of its own.
-    reason: why its last refused message or connection was refused.
+    moved_on: the number of connections of a host that became a session of a queue manager, which has a tally of its
+        own.
+    reason: the reason why its last refused message or connection was refused.
     """
 
     def __init__(self, who: Who, now: Moment) -> None:
@@ -93,7 +104,7 @@ class HostTally:
         self.moved_on = 0
         self.reason = ""
         self._before = Figures()
-        """The counts from before the slots."""
+        """The total of the counts from before the slots."""
         self._slots: OrderedDict[int, Figures] = OrderedDict()
         """The slots by number, the oldest first."""
 
@@ -122,7 +133,7 @@ class HostTally:
         return total
 
     def last_minute(self, now: Moment) -> Figures:
-        """Return the figures for the last minute, and for up to SLOT_MS before it."""
+        """Return the figures for the last minute and for up to SLOT_MS before it."""
         minute = Figures()
         first = now.uptime_ms // SLOT_MS - SLOTS
         for number, figures in self._slots.items():
@@ -132,15 +143,15 @@ class HostTally:
 
 
 class Hosts:
-    """The tallies of all present and past peers."""
+    """The tallies of all peers that are or were connected."""
 
     def __init__(self) -> None:
         self._tallies: dict[Who, HostTally] = {}
         self._gone: OrderedDict[Who, None] = OrderedDict()
-        """The subjects without a session; the one that left longest ago comes first."""
+        """The subjects of tallies that have no session; the one that left longest ago comes first."""
         self._by_session: dict[int, HostTally] = {}
         self._strangers: Counter[str] = Counter()
-        """The number of strangers that are counted separately, by host."""
+        """The number of strangers on each host that are counted separately."""
 
     def of(self, session: Session, now: Moment) -> Figures:
         """Return the figures for a session at the current time."""
@@ -158,7 +169,7 @@ class Hosts:
         refused: int = 0,
         reason: str = "",
     ) -> None:
-        """Count bytes that came on a session, the messages in them, and how many of these were refused."""
+        """Count bytes that arrived on a session, the messages in them, and the number of refused ones."""
         figures = self.of(session, now)
         figures.messages += messages
         figures.size_bytes += size_bytes
@@ -177,20 +188,26 @@ class Hosts:
         self._leave(tally, session.key)
 
     def turned_away(self, host: str, reason: str, now: Moment) -> None:
-        """Count a connection from a host that was closed at once."""
+        """Count a connection from a host that was closed immediately."""
         tally = self._tally(Who(host_group(host)), now)
         tally.at(now).opened += 1
         tally.refuse(reason, now)
         self._leave(tally)
 
     def tallies(self, now: Moment) -> list[HostTally]:
-        """Return the tallies of peers that are or, within GONE_MS, were connected, in order of first connection."""
+        """Return the tallies of peers that are connected, or were within GONE_MS.
+
+        They are in the order in which the peers first connected.
+        """
         while self._gone and now.uptime_ms - self._tallies[next(iter(self._gone))].last_ms >= GONE_MS:
             self._forget_one()
         return list(self._tallies.values())
 
     def _place(self, session: Session, before: HostTally | None, now: Moment) -> HostTally:
-        """Find the tally of a session that begins, or that has just opened and so has a known queue manager."""
+        """Return the tally for a session that is beginning, or has just opened.
+
+        A session that has opened has a known queue manager.
+        """
         host = host_group(session.remote_address)
         who = Who(host)
         if _has_opened(session):
@@ -206,7 +223,7 @@ class Hosts:
         return tally
 
     def _tally(self, who: Who, now: Moment) -> HostTally:
-        """The tally of a subject that is connected now."""
+        """Return the tally of a host or queue manager that is now connected; it is created if necessary."""
         self._gone.pop(who, None)
         tally = self._tallies.get(who)
         if tally is None:
@@ -232,5 +249,5 @@ class Hosts:
 
 
 def _has_opened(session: Session) -> bool:
-    """Whether a session is open, or was open before its last message ended it."""
+    """Whether a session is open, or was open until its last message ended it."""
     return session.data.status is ConnectionStatus.ESTABLISHED

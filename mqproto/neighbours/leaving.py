@@ -1,4 +1,4 @@
-"""The messages that leave on a neighbour's session, and their order.  [MS-MQQB] 3.1.7.1"""
+"""Chooses which messages leave on a neighbour's session, and in which order.  [MS-MQQB] 3.1.7.1"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURN: Final = 32
 
 
 class Leaving:
-    """Takes messages from each queue of a neighbour in turn, and sends them."""
+    """Takes messages from each of a neighbour's queues in turn, and sends them."""
 
     def __init__(self, desk: Desk, hosts: Hosts, refusals: Refusals) -> None:
         self._desk = desk
@@ -28,10 +28,10 @@ class Leaving:
         self._refusals = refusals
         self._sealing = Sealing(desk)
         self.traced: list[tuple[bytes, str]] = []
-        """The traced messages that were sent, each with its host, until they are reported."""
+        """The traced messages that were sent, each with the host it was sent to, until they are reported."""
 
     def send(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
-        """Send what the window allows, queue by queue in turns."""
+        """Send as many messages as the window allows, taking the queues in turn."""
         if neighbour.trial is not None and neighbour.trial.one_at_a_time:
             self._send_one(neighbour, neighbour.trial, session, now)
             return
@@ -40,7 +40,7 @@ class Leaving:
                 self._send(entries, neighbour, session, now)
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message, if none is on its way. Used while the neighbour refuses some message."""
+        """Send the next message if no other is on its way. Used while the neighbour refuses some message."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
@@ -61,7 +61,7 @@ class Leaving:
             self._send([entry], neighbour, session, now)
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
-        """Take the next messages of a queue, and end those whose time is over.  3.1.7.1"""
+        """Take the next messages of a queue, and end those that have expired.  3.1.7.1"""
         entries, over = queue.take(limit, session.room_bytes, now, self._desk.writes)
         self._desk.endings += over
         return entries

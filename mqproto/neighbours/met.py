@@ -1,17 +1,20 @@
 """The GUIDs and addresses of undeclared queue managers that were met.
 
-[MS-MQQB] has no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
-Here a GUID is believed at the address where it was first met, by a call of ours or of its own. Messages that wait for
-it leave only over a session with that address. Declared queue managers are not in this table, nor affected by it.
+[MS-MQQB] has no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents. Here
+a GUID is believed at the address where it was first met, whether we called it or it called us. Messages that wait for
+it leave only over a session with that address. Declared queue managers are not in this table, and it does not affect
+them.
 
-A GUID that turns up at another address belongs to a machine with two addresses, or to one that has moved, or to two
+A GUID that turns up at another address belongs to a machine with two addresses, to one that has moved, or to two
 machines made from one image. So the earlier address is called. If the GUID is there, the peer at the other address gets
-no session, unless an operator says that the GUID is at both addresses: an answer would prove nothing, because anybody
-can present a GUID. If it is not there, an operator or the setting `roaming` decides that it has moved.
+no session, unless an operator says that the GUID is at both addresses. An answer from the other address would prove
+nothing, because anybody can present a GUID. If the GUID is no longer at the earlier address, an operator or the setting
+`roaming` decides that it has moved.
 
-The table survives restarts: each entry is a row of the store's queues, of a special kind. A host that presents many
-GUIDs displaces only its own: of the entries that may be forgotten, those of the host with the most go first. While the
-disk is full, only operators' changes are written, so strangers do not use up the room reserved for these.
+The table survives restarts: each entry is stored as a special kind of row among the store's queues. A host that
+presents many GUIDs displaces only its own: of the entries that may be forgotten, those of the host with the most
+entries go first. While the disk is full, only operators' changes are written, so strangers do not use up the room
+reserved for these changes.
 """
 
 from __future__ import annotations
@@ -34,15 +37,15 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""The row of a queue manager is written again when it was seen this many seconds later than its row says."""
+"""A queue manager's row is rewritten when it is seen this many seconds after the time in its row."""
 ASKED_INTERVALS: Final = 10
-"""How many intervals of the Session Retry Connect Timer pass until the earlier address is called again for a GUID."""
+"""How many Session Retry Connect intervals pass before the earlier address is called again for a GUID."""
 ALSO: Final = 8
-"""The most additional addresses that an operator may give to a queue manager."""
+"""The maximum number of additional addresses that an operator may give to a queue manager."""
 INVITED: Final = 64
-"""The most queues of ours to which a queue manager may send because we asked it for answers there."""
+"""The maximum number of our queues to which a queue manager may send because we asked it for answers."""
 FREE: Final = "free"
-"""The name of a free row in the store."""
+"""The name that marks a row in the store as free."""
 
 
 class How(StrEnum):
@@ -58,16 +61,17 @@ class How(StrEnum):
 class Acquaintance:
     """A queue manager that was met, or added by an operator.
 
-    manager: its GUID; None if an operator has added it, and it has not been called yet.
+    manager: its GUID; None if an operator has added it and it has not been called yet.
     host: where it is called: an address, or a name that messages were sent to.
     address: where it was last seen; empty if it was never seen.
-    first_s, last_s: when it was seen first and last, UTC.
+    first_s, last_s: when it was first and last seen, UTC.
     name: an operator's name for it, or empty.
-    awaited_s: until when answers from it are awaited, UTC; it is called for them.
-    invited: the numbers of our queues to which we asked it for answers: it may send to them.
+    awaited_s: until when answers from it are awaited, UTC; until then it is called to collect them.
+    invited: the numbers of the queues of ours to which we asked it to send answers; it may send to them.
     also: further addresses that an operator has given to it.
-    other, other_s: the other address where its GUID has last turned up, and when; unlike the rest, lost at a restart.
-    verdict: the outcome of the call to `address` after that; empty while it is not known.
+    other, other_s: the other address at which its GUID last turned up, and when. Unlike the other fields, these are
+        lost at a restart.
+    verdict: the outcome of the call to `address` that followed; empty while it is not known.
     """
 
     manager: Guid | None
@@ -88,12 +92,12 @@ class Acquaintance:
     written_s: int = 0
 
     def is_at(self, address: str) -> bool:
-        """Whether it was met at an address, or is also at this address."""
+        """Return whether an address is the one where it was met, or one of its additional addresses."""
         groups = map(host_group, (self.address, *self.also) if self.address else self.also)
         return host_group(address) in groups
 
     def as_row(self, *, in_use: bool = True) -> QueueRow:
-        """Return its row for the store."""
+        """Return the entry's row for the store."""
         manager = guid_text(self.manager) if self.manager is not None else ""
         seen = (manager, self.host, self.address, self.how, self.first_s, self.last_s)
         values = (*seen, self.name, self.awaited_s, self.invited, *([self.also] if self.also else ()))
@@ -110,7 +114,7 @@ def _from_row(number: int, name: str) -> Acquaintance:
 
 
 class MetTable:
-    """The entries of those that were met, the ways to find one, and their rows in the store.
+    """The entries of the queue managers that were met, indexes to find them, and their rows in the store.
 
     Args:
         next_number: returns a number for a queue that is new to the store.
@@ -120,14 +124,14 @@ class MetTable:
         self._writes = writes
         self._next_number = next_number
         self.all: dict[int, Acquaintance] = {}
-        """All of them, by the number of their row."""
+        """All entries, by row number."""
         self.by_manager: dict[Guid, Acquaintance] = {}
         self.by_host: dict[str, Acquaintance] = {}
-        """The entries by the host that is called, in lower case; an entry may have several hosts."""
+        """The entries by the host that is called, in lower case; an entry may appear under several hosts."""
         self.by_name: dict[str, Acquaintance] = {}
-        """The entries that an operator has named, by the name in lower case."""
+        """The entries that an operator has named, by their names in lower case."""
         self.hosts_by_name: dict[str, str] = {}
-        """The hosts of these entries, by the same names."""
+        """The hosts of the named entries, by the same lower-case names."""
         self._free: list[int] = []
         for stored in state.queues:
             if stored.kind is QueueKind.MET:
@@ -142,7 +146,7 @@ class MetTable:
         self.index(found)
 
     def meant(self, text: str) -> Acquaintance:
-        """Return the peer that an operator means by a name or a GUID.
+        """Return the peer that an operator identifies by a name or a GUID.
 
         Raises:
             UsageError: there is no such peer.
@@ -161,7 +165,7 @@ class MetTable:
         return found
 
     def remove(self, found: Acquaintance, *, urgent: bool) -> None:
-        """Take an entry out of the table and of the store; its row is free."""
+        """Remove an entry from the table and from the store, and free its row."""
         del self.all[found.row]
         self.unname(found)
         self.unindex_host(found)
@@ -171,7 +175,7 @@ class MetTable:
         self._writes.put_row(found.as_row(in_use=False), urgent=urgent)
 
     def index(self, found: Acquaintance) -> None:
-        """Find an entry by its GUID, its host and its name from now on, as far as it has them."""
+        """Index an entry under its row, and under its GUID, its host and its name if it has them."""
         self.all[found.row] = found
         if found.manager is not None:
             self.by_manager[found.manager] = found
@@ -182,12 +186,12 @@ class MetTable:
             self.hosts_by_name[found.name.casefold()] = found.host
 
     def unindex_host(self, found: Acquaintance) -> None:
-        """No longer find an entry by any of its hosts."""
+        """Remove an entry from the index of hosts."""
         if found.how is not How.CALLED_US:  # There may be many of those, and none of them is called anywhere.
             self.by_host = {host: one for host, one in self.by_host.items() if one is not found}
 
     def unname(self, found: Acquaintance) -> None:
-        """No longer find an entry by its name."""
+        """Remove an entry from the indexes of names."""
         if found.name:
             del self.by_name[found.name.casefold()], self.hosts_by_name[found.name.casefold()]
 
@@ -219,27 +223,31 @@ class Met:
         return iter(self._table.all.values())
 
     def get(self, manager: Guid | None) -> Acquaintance | None:
-        """The entry with this GUID, unless the GUID is declared."""
+        """Return the entry with this GUID; None if there is none, or if the GUID is declared."""
         if manager is None or self._routes.declares(manager):
             return None
         return self._table.by_manager.get(manager)
 
     def hop_to(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The next hops to a queue manager that was met; empty for others."""
+        """Return the next hops to a queue manager that was met; empty for any other."""
         found = self.get(manager)
         return () if found is None else (NextHop(manager, found.host, learnt=True),)
 
     def may_call(self, manager: Guid | None) -> bool:
-        """Whether the node may call a queue manager: it has called it before, or an operator allows it."""
+        """Return whether the node may call a queue manager.
+
+        It may if it has called the queue manager before, or if an operator allows it.
+        """
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
 
     # Which GUID is seen where
 
     def refusal(self, manager: Guid, address: str, now: Moment) -> str | None:
-        """Why a GUID gets no session from an address, because it was met at another; None if it was not.
+        """Return why a GUID gets no session from an address; None if it may get one.
 
-        The earlier address is to be called, to check whether it is still there.
+        It gets none if it was met at another address. Then a call to that earlier address is arranged, to check whether
+        the GUID is still there.
         """
         found = self._current(manager, now)
         if found is None or not found.address or found.is_at(address):
@@ -249,10 +257,12 @@ class Met:
         return f"{was}: {found.verdict or 'the address before is asked whether it is still there'}"
 
     def seen(self, manager: Guid, host: str, address: str, now: Moment, *, called: bool) -> bool:
-        """Take a presented GUID. Return whether its address is the known one; the first address always is.
+        """Record where a GUID was presented. Return whether that address is the known one.
+
+        The first address at which a GUID is seen becomes the known one.
 
         Args:
-            host: the host that we called, or that it called from.
+            host: the host that we called, or that called us.
             address: the address of that host.
             called: whether we called it by a name that messages were sent to.
         """
@@ -296,10 +306,10 @@ class Met:
         return True
 
     def _is_also(self, found: Acquaintance, host: str) -> bool:
-        """Note that a known entry has answered at a host. Return whether that is news to the store.
+        """Note that a known entry has answered at a host. Return whether the store has to be updated.
 
-        If the host has an entry without a GUID, both are the same queue manager: the known entry takes over the
-        expected answers and, if it has no name, the name that an operator gave.
+        If the host has an entry without a GUID, both entries are the same queue manager. The known entry then takes
+        over the expected answers and, if it has no name, the name that an operator gave.
         """
         unseen = self._unseen_at(host)
         if unseen is None or unseen is found:
@@ -316,7 +326,7 @@ class Met:
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
-        """The entry at a host whose GUID was unknown until it was called now."""
+        """Return the entry for a host whose GUID was unknown until now; None if there is none."""
         found = self._table.by_host.get(host.casefold())
         return found if found is not None and found.manager is None else None
 
@@ -331,14 +341,14 @@ class Met:
             self._doubts[found.manager] = None
 
     def take_doubts(self) -> list[Acquaintance]:
-        """Return the queue managers to call at their earlier address, to check whether they are still there."""
+        """Return the queue managers to call at their earlier addresses, to check whether they are still there."""
         if not self._doubts:
             return []
         doubts, self._doubts = self._doubts, {}
         return [self._table.by_manager[manager] for manager in doubts if manager in self._table.by_manager]
 
     def answered(self, manager: Guid) -> None:
-        """Note that a queue manager answers at its earlier address as well."""
+        """Note that a queue manager still answers at its earlier address."""
         found = self._table.by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
@@ -391,7 +401,7 @@ class Met:
 
         Args:
             manager: its GUID; None for the queue manager at the host.
-            queues: the numbers of our queues to which answers were asked for.
+            queues: the numbers of our queues to which the answers should be sent.
         """
         found = self._table.by_host.get(host.casefold()) if manager is None else self.get(manager)
         if found is None:
@@ -404,14 +414,14 @@ class Met:
             self._table.write(found)
 
     def has_invited(self, manager: Guid, queue: int) -> bool:
-        """Whether we asked a queue manager to send answers to the queue of ours with this number."""
+        """Return whether we asked a queue manager to send answers to our queue with this number."""
         found = self.get(manager)
         return found is not None and queue in found.invited
 
     # Operators
 
     def add(self, name: str, host: str, manager: Guid | None, now: Moment) -> Acquaintance:
-        """Add a queue manager with an operator's address and name.
+        """Add a queue manager with the address and name that an operator gave.
 
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many entries.
@@ -442,10 +452,10 @@ class Met:
         return known
 
     def is_also(self, name: str, addresses: Collection[str]) -> Acquaintance:
-        """Give a peer, by its name or its GUID, these additional addresses.
+        """Give additional addresses to the peer with this name or GUID.
 
         Raises:
-            UsageError: there is no such peer, or it has too many addresses.
+            UsageError: there is no such peer, or it would have too many addresses.
         """
         found = self._table.meant(name)
         also = tuple(dict.fromkeys((*found.also, *addresses)))
@@ -458,7 +468,7 @@ class Met:
         return found
 
     def remove(self, name: str) -> Acquaintance:
-        """Forget a peer, by its name or its GUID.
+        """Forget the peer with this name or GUID, and return its entry.
 
         Raises:
             UsageError: there is no such peer.
@@ -468,7 +478,7 @@ class Met:
         return found
 
     def move(self, name: str) -> Acquaintance:
-        """Move a peer to the address at which its GUID has last turned up.
+        """Move a peer to the address at which its GUID last turned up.
 
         Raises:
             UsageError: there is no such peer, or its GUID has not turned up elsewhere.
@@ -483,7 +493,7 @@ class Met:
     # Room
 
     def _take_in(self, found: Acquaintance, now: Moment) -> bool:
-        """Remember one more queue manager, if there is room for it. Return whether there is."""
+        """Remember one more queue manager if there is room for it. Return whether there was room."""
         if not self._make_room(now):
             return False
         self._table.add(found)
@@ -505,7 +515,7 @@ class Met:
         return True
 
     def _current(self, manager: Guid, now: Moment) -> Acquaintance | None:
-        """The entry with a GUID, unless its time is over or the GUID is declared."""
+        """Return the entry with a GUID; None if there is none, if it has expired, or if the GUID is declared."""
         found = self.get(manager)
         if found is None or not self._is_old(found, now):
             return found

@@ -1,11 +1,11 @@
-"""Opens a session with each neighbour of a queue manager when there are messages, and sends them on it.
+"""Opens a session with each neighbour when there are messages for it, and sends them on the session.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
-A way may have several next hops. They are tried in order of preference: when a session is not available or is
-lost, the next hop follows at once; after the last one the Session Retry Connect Timer runs before the first is
-tried again. While a later next hop is in use, the earlier ones are tried each time that the timer is due. Once one
-of them has a session, and all messages sent over the later one are answered, the queues change over to it.
+A way may have several next hops. They are tried in order of preference. When a session is not available or is lost, the
+next hop in that order is tried at once. After the last one, the Session Retry Connect Timer runs before the first is
+tried again. While a later next hop is in use, the earlier ones are tried each time that the timer is due. Once one of
+them has a session, and all messages sent over the later one are answered, the queues switch to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ POSITION: Final = attrgetter("position")
 
 POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
-"""Bits of UserHeader.Flags. With only the first of them set, a message is journaled when a neighbour has it.  3.1.5.5.4
+"""Bits of UserHeader.Flags.  3.1.5.5.4
+
+If only the first of them is set, a message is journaled once a neighbour has it.
 """
 
 
@@ -53,11 +55,11 @@ class Neighbours:
         self._transports = transports
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
-        """The neighbours, by the queue manager of one of their next hops."""
+        """The neighbours, by the queue managers of their next hops."""
         self._reached: dict[str, Guid] = {}
-        """The queue manager that answered our last call, by its host, for hosts known only from direct format names."""
+        """By host in direct format names, the queue manager that answered our last call."""
         self._asking: dict[int, Guid] = {}
-        """By session, the queue manager that the session looks for, because it may no longer be where it was met."""
+        """By session, the queue manager that it looks for, which may no longer be where it was met."""
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -68,7 +70,7 @@ class Neighbours:
     # Queues and their way
 
     def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
-        """Lead a queue's way over one of these next hops: the first of them that can be reached."""
+        """Route a queue over a list of next hops: it uses the first of them that can be reached."""
         neighbour = self._over(hops)
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
@@ -76,7 +78,7 @@ class Neighbours:
             self.wake(queue)
 
     def detach(self, queue: OutgoingQueue) -> None:
-        """Take an empty queue off its way, because it gets another destination."""
+        """Remove an empty queue from its way, because it gets another destination."""
         neighbour = self._by_queue.pop(queue.queue, None)
         if neighbour is None:
             return
@@ -84,7 +86,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
-        """Drop a neighbour that was met, if no queue uses it any more."""
+        """Drop a neighbour that was met if no queue still uses it."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
@@ -100,7 +102,7 @@ class Neighbours:
         return neighbour
 
     def moved(self, manager: Guid) -> None:
-        """Note that a queue manager that was met has moved, may be called now, or was forgotten."""
+        """Note that a queue manager that was met has moved, may now be called, or was forgotten."""
         hops = self.met.hop_to(manager)
         for neighbour in self._by_manager.get(manager, ()):
             if neighbour.hop.learnt and neighbour.hops != hops:
@@ -119,11 +121,11 @@ class Neighbours:
                 self._transports.touch(session)
 
     def reached(self, host: str) -> Guid | None:
-        """The queue manager that answered our last call to a host of direct format names."""
+        """Return the queue manager that answered our last call to a host of direct format names, or None."""
         return self._reached.get(host.lower())
 
     def await_answers(self, hops: tuple[NextHop, ...], until_s: int) -> None:
-        """Note that messages sent this way may be answered until `until_s`: call the neighbour for the answers."""
+        """Note that messages sent this way may be answered until `until_s`: call the neighbour until then."""
         neighbour = self._over(hops)
         neighbour.awaited_s = max(neighbour.awaited_s, until_s)
         self._awake[neighbour] = None
@@ -136,21 +138,21 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
-        """The neighbour that a queue's way leads over; None if there is no way."""
+        """Return the neighbour that a queue's way leads over; None if there is no way."""
         return self._by_queue.get(queue.queue)
 
     @property
     def has_suspects(self) -> bool:
-        """Whether any neighbour gets messages one at a time, out of order, to find a message that it refuses."""
+        """Return whether any neighbour gets messages one at a time, out of order, to find one that it refuses."""
         trials = (neighbour.trial for neighbour in self._by_hops.values())
         return any(trial is not None and trial.one_at_a_time for trial in trials)
 
     def retry_at_ms(self, neighbour: Neighbour) -> int | None:
-        """When the first next hop is tried again, on the uptime clock; None if that is not planned."""
+        """Return when the first next hop is tried again, on the uptime clock; None if no retry is planned."""
         return self._desk.timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
-        """Return the sent and unacknowledged messages, by queue."""
+        """Return the messages that were sent but not acknowledged, by queue."""
         found: dict[OutgoingQueue, list[InFlight]] = {}
         for session in self._transports.sessions.values():
             for entry in session.lost():
@@ -165,7 +167,7 @@ class Neighbours:
         return found
 
     def give_up(self, now: Moment) -> Iterator[InFlight]:
-        """Yield sent messages whose time is over and that end unanswered, as their queues decide."""
+        """Yield sent messages that have expired and that their queues decide to end without an answer."""
         for session in self._transports.sessions.values():
             for queue, entries in groupby(session.lost(), ORIGIN):
                 assert isinstance(queue, OutgoingQueue)
@@ -178,14 +180,14 @@ class Neighbours:
     # Sessions end
 
     def lost(self, key: int, reason: str, now: Moment) -> None:
-        """A transport broke or could not be opened.  3.1.7.3"""
+        """Handle a transport that broke or could not be opened.  3.1.7.3"""
         session = self._transports.sessions.get(key)
         if session is not None:
             session.close("3.1.7.3", reason)
             self._forget(session, now)
 
     def _forget(self, session: Session, now: Moment) -> None:
-        """Handle the end of a session: its unanswered messages are sent next, on another session.  3.1.5.9"""
+        """Handle the end of a session: its unanswered messages go first on the next session.  3.1.5.9"""
         assert session.closed is not None
         del self._transports.sessions[session.key]
         self._transports.touched.pop(session, None)
@@ -233,7 +235,7 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """If there is no session, try the following hop at once, or the first again after a while.  3.1.5.9, 3.1.6.1"""
+        """If there is no session, try the next hop, or after a while the first one again.  3.1.5.9, 3.1.6.1"""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -279,7 +281,7 @@ class Neighbours:
         return reads, sends, closes
 
     def _complete(self, session: Session) -> None:
-        """Remove the messages that the neighbour has acknowledged from their queues."""
+        """Remove from their queues the messages that the neighbour has acknowledged."""
         completed = session.take_completed()
         self._desk.waypoints.session_acknowledged(completed, session)
         neighbour = self._by_session.get(session.key)
@@ -307,7 +309,10 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that a neighbour opened if we have none or a worse one; a later hop's only if wanted."""
+        """Use a session that a neighbour opened, if we have none or a worse one.
+
+        A session with a later next hop is used only if the neighbour wants a session.
+        """
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None and (not index or neighbour.wants_session(now)):
@@ -316,7 +321,7 @@ class Neighbours:
         return None
 
     def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
-        """Let a neighbour's queues use a session with a next hop, open or being opened."""
+        """Let a neighbour's queues use a session with a next hop, whether it is open or still being opened."""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         self._by_session[session.key] = neighbour
         neighbour.history.begin(session, address, now)
@@ -327,7 +332,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
-        """Let a neighbour's queues use this session, open or not yet, from now on."""
+        """Let a neighbour's queues use this session from now on, whether it is open or not yet."""
         neighbour.session, neighbour.index, neighbour.better = session, index, None
         neighbour.connected = False
         if session.is_open:
@@ -346,14 +351,14 @@ class Neighbours:
             self._start_retry_timer(neighbour, now)
 
     def _change_over(self, neighbour: Neighbour, better: Session, now: Moment) -> None:
-        """Change over to a preferred next hop that answers again. The other session stays until it is idle."""
+        """Switch to a preferred next hop that answers again. The other session stays until it is idle."""
         assert neighbour.session is not None
         del self._by_session[neighbour.session.key]
         neighbour.history.end(neighbour.session, "a next hop that is preferred answers again")
         self._serve(neighbour, better, neighbour.better_index, now)
 
     def _dispatch(self, neighbour: Neighbour, now: Moment) -> list[ReadPage]:
-        """Send what the window allows, queue by queue in turns, or make sure that there will be a session."""
+        """Send what the window allows, taking the queues in turn, or make sure that there will be a session."""
         better = neighbour.better
         if better is not None and better.is_open:
             assert neighbour.session is not None
@@ -375,7 +380,7 @@ class Neighbours:
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """Open a session with a next hop, or use an existing one.  3.1.5.2
 
-        If the next hop was met and may not be called, wait for its call.
+        If the next hop was met and we may not call it, wait until it calls us.
         """
         if self._stopped:
             return
@@ -387,7 +392,10 @@ class Neighbours:
             self._use(neighbour, session, index, str(hop), now)
 
     def _free_session(self, hop: NextHop) -> Session | None:
-        """A session with a next hop that no queues use: it is open, or we had begun to open it."""
+        """Return a session with a next hop that no queue uses; None if there is none.
+
+        The session is open, or we had begun to open it.
+        """
         for session in self._transports.sessions.values():
             is_theirs = session.is_met if hop.learnt else session.is_proven
             is_called = not session.is_accepted and session.remote_address == hop.host
@@ -397,11 +405,11 @@ class Neighbours:
         return None
 
     def may_call(self, hop: NextHop) -> bool:
-        """Whether a next hop may be called. If it was met and has never been called, we wait for its call."""
+        """Return whether we may call a next hop. If it was met and never called, we wait until it calls us."""
         return not hop.learnt or self.met.may_call(hop.manager)
 
     def may_have_session(self, neighbour: Neighbour) -> bool:
-        """Whether there is a session with a neighbour, or it may be called."""
+        """Return whether there is a session with a neighbour, or we may call it."""
         hop = neighbour.hop
         return neighbour.session is not None or self.may_call(hop) or self._free_session(hop) is not None
 
@@ -444,7 +452,10 @@ class Neighbours:
 
 
 def _without_order_acks(entries: list[InFlight], writes: PendingWrites) -> list[InFlight]:
-    """The entries to keep for a neighbour that may not return. OrderAcks are dropped: a resend asks for another."""
+    """Return the entries to keep for a neighbour that may not return.
+
+    OrderAcks are dropped, because a message that is sent again asks for another.
+    """
     kept = []
     for entry in entries:
         queue = queue_of(entry)

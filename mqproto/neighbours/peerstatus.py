@@ -1,4 +1,4 @@
-"""Describes peers to operators: their identities, their actions, the messages held for them, and floods."""
+"""Describes peers to operators: who they are, what they do, which messages wait for them, and floods."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ FLOOD_SESSIONS: Final = 100
 FLOOD_MESSAGES: Final = 6_000
 FLOOD_BYTES: Final = 64 * 2**20
 FLOOD_REFUSALS: Final = 100
-"""A host counts as flooding from this many connections, messages, bytes or refusals in a minute."""
+"""A host counts as flooding only if it reaches one of these four limits within a minute."""
 FLOODS_SHOWN: Final = 4
-"""The most flooding hosts that are named: those that do the most."""
+"""How many flooding hosts are named at most. The busiest are chosen."""
 
 
 UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
 
 
 class Kind(StrEnum):
-    """The relation of a peer to us."""
+    """How a peer is related to us."""
 
     NEIGHBOUR = "neighbour"
     CLAIMS = "claims"
     """The peer presents the GUID of a known queue manager, and is not believed."""
     STRANGER = "stranger"
     OTHERS = "others"
-    """All strangers of a host that are not counted separately, because there are too many."""
+    """All strangers at a host that are not counted individually, because there are too many."""
     UNKNOWN = "unknown"
-    """The actions at a host before a queue manager identified itself."""
+    """What was done from a host before any queue manager there identified itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """A peer that is connected, or was. Counts begin at `first_s`.
+    """A peer that is or was connected. Counts begin at `first_s`.
 
-    manager: the GUID that it presents; empty if it has not presented one, or if this stands for several peers.
+    manager: the GUID that it presents; empty if it has presented none, or if this entry stands for several peers.
     tls: whether a certificate has proven the GUID.
-    sessions, half_open: how many of its present sessions are open, and how many are not open yet.
-    first_s, last_s: when it was first and last connected, UTC, the latter to within 10 seconds.
-    opened, messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
+    sessions, half_open: the number of its present sessions that are open, and of those that are not open yet.
+    first_s, last_s: when it was first and last connected, UTC; `last_s` is accurate to within 10 seconds. opened,
+        messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
-    sequences, held_bytes: the number of its incoming sequences, and the bytes that they hold behind gaps.
-    acknowledgments: how many messages wait to be sent to its order queue.
-    blocked: whether it gets no answer.
-    acknowledged_s, round_trip_s: as in `SessionStatus`, the longest of its sessions; the caller fills this in.
+    sequences, held_bytes: the number of its incoming sequences, and of the bytes that they hold behind gaps.
+    acknowledgments: the number of messages that wait to be sent to its order queue.
+    blocked: whether it is blocked, so that it gets no answer.
+    acknowledged_s, round_trip_s: as in `SessionStatus`: the longest times of all its sessions. The caller fills these
+        in.
     """
 
     host: str
@@ -89,13 +90,14 @@ class PeerStatus:
 class SessionStatus:
     """An open session.
 
-    host: the neighbour's address; manager: the GUID that it presents.
+    host: the neighbour's address.
+    manager: the GUID that the neighbour presents.
     window: how many messages may be unacknowledged at a time; 1 while the neighbour pauses.
     unacknowledged: the number of unacknowledged messages.
     key: the session's number, as in logs.
-    acknowledged_s: the smoothed time until the neighbour acknowledges a message, including the network and its disk;
-    None if it has acknowledged none.
-    round_trip_s: TCP's round-trip time, without the neighbour's own work, as measured by the operating system; None if
+    acknowledged_s: the smoothed time until the neighbour acknowledges a message, including the time that the network
+        and the neighbour's disk take; None if it has acknowledged none.
+    round_trip_s: TCP's round-trip time as measured by the operating system, without the neighbour's own work; None if
         the system does not know it. The caller fills this in.
     """
 
@@ -114,10 +116,12 @@ class MetStatus:
 
     manager: its GUID; empty if that is not known yet.
     name: an operator's name for it, or empty.
-    host: where it is called; address: where it was last seen, empty if it was never seen.
+    host: where it is called.
+    address: where it was last seen; empty if it was never seen.
     how: whether it called us, was called, or was added by an operator.
-    first_s, last_s: when it was seen first and last, UTC.
-    other, other_s, verdict: the other address where its GUID last turned up, when, and how `address` answered then.
+    first_s, last_s: when it was first and last seen, UTC.
+    other, other_s: the other address at which its GUID last turned up, and when.
+    verdict: the outcome of the call to `address` after that.
     is_called: whether it may be called.
     awaited_s: until when it is called for answers to messages, UTC; 0 if it is not.
     """
@@ -138,7 +142,7 @@ class MetStatus:
 
 
 def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionStatus]:
-    """Describe the open sessions; beyond `limit`, only those with the most unacknowledged messages."""
+    """Describe at most `limit` open sessions: those with the most unacknowledged messages."""
     chosen = nlargest(limit, (one for one in sessions if one.is_open), key=UNACKNOWLEDGED)
     return [
         SessionStatus(
@@ -154,7 +158,7 @@ def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionSt
 
 
 def describe_met(met: Met, one: Acquaintance) -> MetStatus:
-    """Describe a queue manager that was met, for people."""
+    """Describe a queue manager that was met, in a form for people."""
     return MetStatus(
         manager=guid_text(one.manager) if one.manager is not None else "",
         name=one.name,
@@ -174,9 +178,9 @@ def describe_met(met: Met, one: Acquaintance) -> MetStatus:
 
 @dataclass(frozen=True, slots=True)
 class FloodStatus:
-    """A host that did far more than others in the last minute, or was mostly refused.
+    """A host that did far more than others in the last minute, or whose actions were mostly refused.
 
-    opened, messages, size_bytes, refused: its counts for that minute; `refused` counts connections and messages.
+    opened, messages, size_bytes, refused: its counts for that minute; `refused` counts both connections and messages.
     managers: the GUIDs of the queue managers that are declared at this host, and would be blocked with it.
     """
 
@@ -196,7 +200,7 @@ def describe_hosts(
     blocks: Blocks,
     now: Moment,
 ) -> Iterator[PeerStatus]:
-    """Yield all peers that are or were connected. Nothing changes."""
+    """Yield all peers that are or were connected, without changing anything."""
     acknowledgments = Counter[str]()
     for queue in outbound:
         if queue.count and queue.name.endswith(ORDER_SUFFIX):
@@ -241,12 +245,13 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 
 
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
-    """Return the hosts that flood this node, the busiest first. Neighbours' traffic under their own identity does not
-    count.
+    """Return the hosts that flood this node, the busiest first.
 
-    A host floods if it opens more connections than all others together, and at least FLOOD_SESSIONS; or if it
-    likewise sends more messages or bytes than all other strangers; or if at least FLOOD_REFUSALS of its
-    connections and messages were refused, and these are the majority.
+    Neighbours' traffic under their own identity does not count. A host floods in three cases:
+    - It opens more connections than all others together, and at least FLOOD_SESSIONS.
+    - It sends more messages or bytes than all other strangers together, and at least FLOOD_MESSAGES or
+      FLOOD_BYTES.
+    - At least FLOOD_REFUSALS of its connections and messages were refused, and these are the majority.
     """
     by_host: dict[str, Figures] = {}
     for tally in tallies:

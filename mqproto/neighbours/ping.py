@@ -1,8 +1,8 @@
-"""Asks over UDP, before a transport is opened, whether the acceptor is there and accepts us.  [MS-MQQB] 3.1.5.2.2
+"""Asks over UDP, before a transport is opened, whether the acceptor is there and would accept us.
 
-Nothing in a Ping says whether it is a request or a response, so the port does: a Ping that comes to the ping
-port of a queue manager is a request, and requests leave from another port, to which only responses come. A
-shell that mixed up the two ports would answer responses.
+[MS-MQQB] 3.1.5.2.2. Nothing in a Ping says whether it is a request or a response, so the port decides. A Ping that
+arrives at the ping port of a queue manager is a request. Requests leave from another port, to which only responses
+come. A shell that mixed up the two ports would answer responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PING_RESPONSE_MS: Final = 1_000
 
 
 class _Asked(NamedTuple):
-    """A request that waits for its response, and the transport to open if the response is good."""
+    """A request that waits for its response, with the transport to open if the response is good."""
 
     cookie: int
     request: SendPing
@@ -37,8 +37,9 @@ class _Asked(NamedTuple):
 class Pings:
     """The requests that wait for their responses, each for a session whose transport is not open yet.
 
-    By the letter of [MS-MQQB] 3.1.7.8, a response must carry the cookie of the very last request, so a node that pings
-    two neighbours at once would accept only the second one's response. Here each request keeps its own cookie.
+    If [MS-MQQB] 3.1.7.8 is taken literally, a response must carry the cookie of the very last request. A node that
+    pings two neighbours at once would then accept only the second one's response. Here each request keeps its own
+    cookie.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -48,9 +49,9 @@ class Pings:
         self._requests: list[SendPing] = []
 
     def ask(self, connect: OpenTransport, address: tuple[str, int], now: Moment) -> None:
-        """Send a request, and open the transport only after a good response.  [MS-MQQB] 3.1.7.6
+        """Send a request; the transport is opened only after a good response.  [MS-MQQB] 3.1.7.6
 
-        The request's RC bit is clear, for a server-class system, as in our EstablishConnection packets.
+        The request's RC bit is clear, which means a server-class system, as in our EstablishConnection packets.
         """
         self._cookie = (self._cookie + 1) % 2**32
         datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._desk.identity))
@@ -60,10 +61,9 @@ class Pings:
         self._desk.timers.start(Timer.PING_RESPONSE, connect.session, now.uptime_ms + PING_RESPONSE_MS)
 
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
-        """The transport to open if this is the response that the session waits for, and it is good.
+        """Return the transport to open if this is a good response for which the session waits; otherwise None.
 
-        A response that refuses closes the session; any other datagram is ignored.
-        [MS-MQQB] 3.1.7.8, 3.1.7.9
+        A response that refuses us closes the session; any other datagram is ignored. [MS-MQQB] 3.1.7.8, 3.1.7.9
         """
         asked = self._waiting.get(session.key)
         response = _ping_in(datagram)
@@ -105,13 +105,13 @@ class Pings:
 
 
 def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | None:
-    """The response to a datagram that came to our ping port; None if it is not a Ping.  [MS-MQQB] 3.1.7.7
+    """Return the response to a datagram that came to our ping port; None if it is not a Ping.
 
-    The response is as long as the request, so a forged sender's address cannot amplify a flood.
+    [MS-MQQB] 3.1.7.7. The response is only as long as the request, so a forged sender address cannot amplify a flood.
 
     Args:
-        accepting: whether we would accept a session from anybody now. A neighbour that has our GUID or none is refused
-            anyway.
+        accepting: whether we would accept a session from anybody now. A neighbour that has our GUID, or none, is
+            refused in any case.
     """
     request = _ping_in(datagram)
     if request is None:

@@ -1,5 +1,7 @@
-"""Carries out the decisions of trial.py: suspects are held back, sent alone, and set aside.  [MS-MQQB] 3.1.5.8.2,
-3.1.7.1.3"""
+"""Carries out the decisions of trial.py: holds suspects back, sends them alone, and sets them aside.
+
+[MS-MQQB] 3.1.5.8.2, 3.1.7.1.3
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ class Refusals:
         self._desk = desk
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
-        """Take the end of a neighbour's session. Return the messages that must be sent again next.
+        """Handle the end of a neighbour's session. Return the messages that must be sent again first.
 
-        The neighbour did not refuse messages that it had acknowledged, even if it had not saved them.
+        Messages that the neighbour had acknowledged were not refused, even if it had not saved them.
         """
         lost, unacknowledged = session.lost(), session.unacknowledged()
         if not lost:
@@ -61,7 +63,7 @@ class Refusals:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
-        """Return the held-back message that is sent alone now; None if none may be sent.
+        """Return the held-back message to send alone now; None if none may be sent.
 
         last: whether no other message can go now. Messages that are sent again still go first.
         """
@@ -87,7 +89,7 @@ class Refusals:
         return not suspect.overtaken[neighbour.index] and neighbour.count > len(trial.suspects)
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
-        """Hold unsent messages back, together with the suspects."""
+        """Hold unsent messages back, in addition to the suspects."""
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
@@ -101,11 +103,11 @@ class Refusals:
             self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """End a refused message here, although the neighbour may have it. Only the neighbour could know that.
+        """End a refused message here, although the neighbour may have it: only the neighbour could know that.
 
-        Our own transactional message is in doubt, because a copy may have gone another way. The sender of
-        another's transactional message gets the FinalAck of a message that ended on its way. Only for that
-        class does it believe queue managers other than the destination, until the destination says more.
+        Our own transactional message is in doubt, because a copy may have gone another way. The sender of another queue
+        manager's transactional message gets a FinalAck with the class of a message that ended on its way. For that
+        class alone, a sender believes queue managers other than the destination, until the destination says more.
         """
         entry = suspect.entry
         queue = queue_of(entry)
@@ -141,7 +143,7 @@ class Refusals:
 
 
 def suspected(neighbour: Neighbour | None, lanes: Iterable[object]) -> list[str]:
-    r"""Return the messages in these queues that a neighbour is suspected to refuse, as `GUID\ordinal`."""
+    r"""Return the messages in these queues that a neighbour is suspected of refusing, as `GUID\ordinal`."""
     trial = neighbour.trial if neighbour is not None else None
     heads = [
         head_of(suspect.entry.packet)

@@ -1,7 +1,7 @@
-"""Encrypts our own messages as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
+"""Encrypts our own messages as they leave, and not earlier.  [MS-MQQB] 3.1.7.1.5
 
-Messages are stored unencrypted, so a message that is sent again is encrypted again, with the key of that time. The name
-of a dead-letter queue after a kept message is also cut off here: no session carries it.
+Messages are stored unencrypted, so a message that is sent again is encrypted again, with the key in use at that time. A
+stored message may be followed by the name of a dead-letter queue. That is also cut off here: no session carries it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sealing:
         self._desk = desk
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
-        """Return the entries that may be sent, in the form in which they leave. The other messages end here."""
+        """Return the entries that may be sent, in the form in which they leave. End the other messages."""
         if not any(map(may_leave_changed, map(PACKET, entries))):
             return entries
         sent: list[InFlight] = []
@@ -48,7 +48,7 @@ class Sealing:
         return sent
 
     def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
-        """Encrypt a message, if its application asks for it. Return whether it may be sent."""
+        """Encrypt a message if its application asks for that. Return whether the message may be sent."""
         if not may_leave_changed(entry.message.packet):
             return True
         packet = entry.packet
@@ -70,7 +70,7 @@ class Sealing:
     def _end(
         self, entry: InFlight, message: UserMessage, neighbour: Neighbour, reason: str, now: Moment
     ) -> None:
-        """End a message that can no longer be encrypted, and must not be sent.  3.1.7.1.5.1"""
+        """End a message that can no longer be encrypted and so must not be sent.  3.1.7.1.5.1"""
         neighbour.history.could_not_encrypt(str(neighbour.hop), reason, now)
         queue = queue_of(entry)
         queue.passed_over(entry)

@@ -1,4 +1,7 @@
-"""The transports to other hosts, and the session on each.  [MS-MQQB] 3.1.5.2, 3.1.5.10, 3.1.7.6, 3.1.7.7, 3.1.7.8"""
+"""The transports to other hosts, and the session on each of them.
+
+[MS-MQQB] 3.1.5.2, 3.1.5.10, 3.1.7.6, 3.1.7.7, 3.1.7.8
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from mqproto.wire.guid import Guid
 
 
 class SessionTransports:
-    """All transports by number: this class opens and accepts them, and takes their bytes."""
+    """All transports, by number. This class opens and accepts them, and takes the bytes that they receive."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
         self._desk = desk
         self.sessions: dict[int, Session] = {}
         self.touched: dict[Session, None] = {}
-        """The sessions with events in this turn."""
+        """The sessions to which something has happened in this turn."""
         self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
         self.pings = Pings(desk)
@@ -35,10 +38,10 @@ class SessionTransports:
         self.new_session = self._new_session
         self.receive = Session.receive
         self.acknowledge = Session.acknowledge
-        """Three functions that tests may replace, for opening, receiving and acknowledging: see manager/parts.py."""
+        """Three functions that tests may replace: they open, receive and acknowledge. See manager/parts.py."""
 
     def connected(self, *, proven: bool = True) -> set[Guid]:
-        """The queue managers that have an open session with us: known ones if `proven`, else strangers."""
+        """Return the queue managers that have an open session with us: known ones if `proven`, else strangers."""
         return {
             session.remote_qm
             for session in self.sessions.values()
@@ -60,21 +63,21 @@ class SessionTransports:
         return session
 
     def opened(self, key: int, now: Moment, address: str = "") -> None:
-        """A transport that we asked for is open.  3.1.5.2.3"""
+        """Note that a transport that we asked for is open.  3.1.5.2.3"""
         session = self.sessions.get(key)
         if session is not None:
             session.opened(now, address)
             self.touched[session] = None
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """Return the answer to a datagram, which may be a Ping that asks for a session, or None.  2.1.2, 3.1.7.7"""
+        """Return the answer to a datagram that may be a Ping, or None if it gets no answer.  2.1.2, 3.1.7.7"""
         if not self._desk.settings.answer_pings:
             return None
         accepting = len(self.sessions) < self._desk.settings.maximum_sessions
         return answer_ping(datagram, self._desk.identity, accepting=accepting)
 
     def ping_answered(self, key: int, datagram: bytes) -> bool:
-        """Take a datagram from an address that we pinged. Return whether it decided anything.  3.1.7.8"""
+        """Take a datagram from an address that we pinged. Return whether a session awaits it.  3.1.7.8"""
         session = self.sessions.get(key)
         if session is None:
             return False
@@ -85,7 +88,7 @@ class SessionTransports:
         return connect is not None or session.closed is not None
 
     def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Take bytes, and return the complete messages. A stranger's incomplete packet is not always kept whole."""
+        """Take bytes, and return the complete messages. A stranger's incomplete packet may not be kept whole."""
         if session.is_proven:
             return self.receive(session, data, now)
         runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
@@ -93,7 +96,7 @@ class SessionTransports:
         return runs
 
     def touch(self, session: Session) -> None:
-        """Mark a session, because something happened to it that this turn must handle."""
+        """Mark a session as one to which something happened that this turn must handle."""
         self.touched[session] = None
 
     def _new_session(
@@ -124,7 +127,7 @@ class SessionTransports:
     def connect(self, hop: NextHop, now: Moment, avoid: str = "") -> Session:
         """Begin to open a session.  3.1.5.2.2, 3.1.5.2.3
 
-        avoid: the address of the hop's host to try last.
+        avoid: the address, among those of the hop's host, to try last.
         """
         manager = hop.manager
         session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
@@ -141,7 +144,7 @@ class SessionTransports:
         return connects
 
     def expired(self, timer: Timer, key: int, now: Moment) -> None:
-        """Handle a session's timer that is due."""
+        """Handle the expiry of a session's timer."""
         session = self.sessions.get(key)
         if session is not None:
             if timer is Timer.PING_RESPONSE:

@@ -6,28 +6,30 @@ that is full. So the refused message is found by trial, and the messages behind 
     three sessions on which the same message was sent end while it is unanswered
         │
         ▼
-    all that were out go again, one at a time and before others ── they pass ──► all is as before
-        │ a session ends
+    all messages that were out are sent again, one at a time and before others
+        │ a session ends                                       └── they pass ──► all is as before
         ▼
-    a suspect: it goes again, alone, and no other goes ── it passes ──► it is cleared
+    a suspect: it is sent again, alone, and no other is sent ── it passes ──► it is cleared
         │ refused three times
         ▼
-    it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that is no
-    less demanding (kept on disk if the suspect is, as large, of the same sequence, and new), the suspect goes again,
-    alone
-        │ it is refused, another is taken, and it is then refused as often as before others first passed it
+    it is held back, and others pass it, first those that were out with it. Once the neighbour has
+    taken one that is no less demanding (kept on disk if the suspect is, as large, of the same
+    sequence, and new), the suspect is sent again, alone
+        │ it is refused, another is taken, and it is then refused as often as before others first
+        │ passed it
         ▼
     it is the refused message, and is set aside
 
 A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
-Each time, a suspect is sent alone twice as often before others pass it, so a full neighbour that makes room seldom gets
-messages out of order. A neighbour that makes room in each pause takes another message, and refuses the suspect right
-behind it. So the last refusals are many, with no other message between them to use up the room. One more message is
-also passed over with a suspect, because bad messages may be adjacent. Once a bad message is found, the next search
-begins like the first one. A message that one next hop refuses is not suspected at another.
+Each new trial sends a suspect alone twice as often before others pass it. So a full neighbour that rarely makes room
+seldom gets messages out of order. A neighbour that makes room in each pause takes another message, and refuses the
+suspect right behind it. So the last refusals must be many, with no other message between them to use up the room. Each
+new trial also holds back one more message together with a suspect, because bad messages may be adjacent. Once a bad
+message is found, the next search begins like the first one. A message that one next hop refuses is not suspected at
+another.
 
-Messages that were out go before others, because new messages of a higher priority may keep coming. If these used up a
-trial, it would never reach the message behind them.
+Messages that were out are sent before others, because new messages of a higher priority may keep coming. If these used
+up a trial, it would never reach the message behind them.
 """
 
 from __future__ import annotations
@@ -44,31 +46,36 @@ from mqproto.wire.glance import head_of, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
-"""A trial begins after this many sessions have ended with the same message unanswered."""
+"""A trial begins after this many sessions have ended while the same message was unanswered."""
 CLOSINGS_OF: Final = 1_024
-"""The most messages whose ended sessions are counted while they are not on their way."""
+"""The maximum number of messages, not now on their way, for which ended sessions are counted."""
 REFUSALS: Final = 3
-"""How often a suspect must be refused alone, in the first search, before others pass it."""
+"""How often a suspect must be refused when sent alone, in the first search, before others pass it."""
 PROOFS: Final = 2
-"""How often the neighbour must take other messages after refusing a suspect, before the last refusals decide."""
+"""How often the neighbour must take another message after refusing a suspect.
+
+Only then do the last refusals decide.
+"""
 ROUNDS: Final = 12
-"""How many failed searches make the next one longer; after them, a suspect goes alone 12,288 times before others pass
-it.
+"""The number of failed searches that each double the length of the next one.
+
+After all of them, a suspect is sent alone 12,288 times before others pass it.
 """
 
 
 Place = tuple[OutgoingQueue, int]
-"""Queue and position of a message."""
+"""A message's queue, and its position there."""
 
 
 class Demand(NamedTuple):
-    """The demands of a message on a neighbour, which may refuse a message that demands more than others.
+    """What a message demands of a neighbour, which may refuse a message that demands more than others.
 
     is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
-    recoverable, size_bytes: whether it needs room on the neighbour's disk, and how much.
-    sequence: source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
-    another one. Even if it is full, it takes early messages of a known sequence, to drop them, and messages to which
-    held messages give way. That proves nothing about a message outside sequences.
+    recoverable: whether the message needs room on the neighbour's disk.
+    size_bytes: how much room the message needs.
+    sequence: its source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
+        any other sequence. Even if it is full, it takes early messages of a known sequence, only to drop them, and
+        messages for which it drops held ones. That proves nothing about a message outside sequences.
     """
 
     is_message: bool
@@ -78,12 +85,12 @@ class Demand(NamedTuple):
 
     @classmethod
     def of(cls, entry: InFlight) -> Demand:
-        """Return the demand of a message on its way."""
+        """Return the demand of a message that is on its way."""
         is_message = not queue_of(entry).name.endswith(ORDER_SUFFIX)
         return cls(is_message, entry.recoverable, len(entry.packet), _sequence_of(entry.packet))
 
     def covers(self, other: Demand) -> bool:
-        """Whether a neighbour that takes this message could also take the other."""
+        """Return whether a neighbour that takes this message could also take the other one."""
         return (
             self.is_message >= other.is_message
             and self.recoverable >= other.recoverable
@@ -93,27 +100,27 @@ class Demand(NamedTuple):
 
 
 class Suspect:
-    """A message that was alone on its way when a session ended, or one that is passed over with such a message."""
+    """A message that was alone on its way when a session ended, or one held back with such a message."""
 
     def __init__(self, entry: InFlight) -> None:
         self.entry = entry
         self.refused: Counter[int] = Counter()
         """How often the message was refused, by the index of the next hop."""
         self._surely: Counter[int] = Counter()
-        """The refusals since the last proof, except those that a refusal of our own may have caused."""
+        """The refusals since the last proof. Refusals that may have been caused by ours do not count."""
         self.proofs: Counter[int] = Counter()
-        """How often the next hop has taken a comparable message after refusing this one."""
+        """How often the next hop has taken a comparable message after it refused this one."""
         self._alone: Counter[int] = Counter()
-        """How often it goes again before others, because the next hop has taken a comparable message."""
+        """How many times the message must still be sent alone before others, after a proof."""
         self.overtaken: Counter[int] = Counter()
         """The number of other messages, of any kind, that the next hop has taken since the last refusal."""
         self.proven_by: set[tuple[Guid, int]] = set()
-        """The messages that were proofs. A repeated one is a duplicate, for which a full neighbour needs no room."""
+        """The messages that were proofs. If one is sent again, even a full neighbour needs no room for it."""
         self.is_found = False
         """Whether this is the message that the neighbour refuses."""
 
     def refuse(self, hop: int, often: int, *, by_us: bool) -> None:
-        """Count a refusal: a session with a next hop ended."""
+        """Count a refusal by a next hop: a session with it ended."""
         self.refused[hop] += 1
         self._surely[hop] += not by_us
         self._alone[hop] = max(self._alone[hop] - 1, 0)
@@ -121,15 +128,16 @@ class Suspect:
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
-        """Whether others are sent before it, because it was refused `often`: until one is a proof, or many have passed.
+        """Return whether other messages are sent before this one, because it was refused `often` times.
 
-        Each refusal doubles the number that may pass, up to a million.
+        They are, until one of them is a proof or many have passed. Each refusal doubles the number that may pass, up to
+        a million.
         """
         most = 1 << min(self.refused[hop], 20)
         return self.refused[hop] >= often and not self._alone[hop] and self.overtaken[hop] < most
 
     def prove(self, hop: int, often: int, other: tuple[Guid, int]) -> None:
-        """Note that a next hop has taken another message that demands no less."""
+        """Note that a next hop has taken another message that demands at least as much."""
         if not self._alone[hop] and other not in self.proven_by:
             self._alone[hop] = 1
             if self._surely[hop] >= (1 if self.proofs[hop] else REFUSALS):
@@ -140,32 +148,32 @@ class Suspect:
 
 
 class Trial:
-    """The knowledge about a neighbour whose sessions end while messages are unacknowledged."""
+    """What is known about a neighbour whose sessions end while messages are unacknowledged."""
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
-        """The suspects that are held back; the one tried longest ago comes first."""
+        """The suspects that are held back; the one whose last try was longest ago comes first."""
         self.untried: list[Suspect] = []
-        """The messages that were out when the trial began, and have not been sent alone yet."""
+        """The messages that were out when the trial began, and that have not yet been sent alone."""
         self._closings: dict[Place, int] = {}
-        """How many sessions ended while each message was out; the messages that were out most recently come last."""
+        """By message, how many sessions ended while it was out. The most recent messages come last."""
         self._ends: list[dict[Place, int]] = []
-        """The unanswered messages of ended sessions; those of the latest session come last."""
+        """The unanswered messages of each ended session; those of the latest session come last."""
         self._round = 0
-        """How often the neighbour has refused all messages that were tried, since the last message was found."""
+        """How often the neighbour has refused all messages tried since the last bad message was found."""
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether a message may be sent only when none is on its way."""
+        """Return whether a message may be sent only when no other is on its way."""
         return bool(self.suspects or self.untried)
 
     def lets_pass(self, hop: int) -> bool:
-        """Whether a suspect was refused so often that others are tried before it is sent again."""
+        """Return whether a suspect was refused so often that others are tried before it is sent again."""
         return any(each.lets_pass(hop, REFUSALS << self._round) for each in self.suspects)
 
     @property
     def passes_over(self) -> bool:
-        """Whether the next message is also passed over. At most ROUNDS + 1 such messages stay in memory."""
+        """Return whether the next message is also held back. At most ROUNDS + 1 such messages stay in memory."""
         return len(self.suspects) <= self._round
 
     def were_out(self, entries: list[InFlight]) -> None:
@@ -175,9 +183,10 @@ class Trial:
             del self._ends[0]
 
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
-        """Whether the neighbour may already have had an accepted message, which was out, and so needs no room for it.
+        """Return whether the neighbour may already have had an accepted message, and so needed no room for it.
 
-        False if the message was behind the suspect, because the neighbour has read nothing beyond that.
+        It may have, if the message was out when a session ended. It did not if the message was behind the suspect,
+        because the neighbour has read nothing beyond that.
         """
         place, first = _place(entry), _place(suspect.entry)
         if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):
@@ -193,11 +202,13 @@ class Trial:
     def ended(
         self, hop: int, lost: list[InFlight], *, by_us: bool = False
     ) -> tuple[list[InFlight], list[Suspect]]:
-        """A session ended with these messages unanswered, at least one, in the order in which they were sent.
+        """Handle the end of a session with these unanswered messages, of which there is at least one.
 
-        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may also have refused
-        one of ours. So the end counts for trying messages; otherwise both sides could wait for each other forever. It
-        does not count for setting a message aside.
+        The messages are in the order in which they were sent.
+
+        by_us: whether we ended the session, because we refused a message of the neighbour's. The neighbour may also
+            have refused one of ours, so the end counts when messages are tried; otherwise both sides could wait for
+            each other forever. It does not count when a message is set aside.
 
         Returns:
             The messages that return to their queues, and the suspects that are held back from now on.
@@ -227,13 +238,13 @@ class Trial:
         return [], [suspect]
 
     def were_taken(self, entries: Iterable[InFlight]) -> None:
-        """Note that the neighbour acknowledged these messages before its session ended, so it does not refuse them."""
+        """Note that the neighbour acknowledged these messages before its session ended: none was refused."""
         for entry in entries:
             if (suspect := self._held(entry)) is not None:
                 self.drop(suspect)
 
     def _count_closing(self, lost: list[InFlight]) -> int:
-        """Count a session that ended with these messages unanswered. Return the highest count of one of them."""
+        """Count a session that ended with these messages unanswered. Return the highest count of any of them."""
         counts = [self._closings.pop(_place(entry), 0) + 1 for entry in lost]
         while len(self._closings) > CLOSINGS_OF:
             del self._closings[next(iter(self._closings))]
@@ -241,7 +252,7 @@ class Trial:
         return max(counts)
 
     def give_up(self) -> list[InFlight]:
-        """Release all messages that are held back, and return them for their queues."""
+        """Release all messages that are held back, and return them so that they go back to their queues."""
         back = [suspect.entry for suspect in (*self.suspects, *self.untried)]
         self.suspects.clear()
         self.untried.clear()
@@ -249,7 +260,7 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Return the suspects to send alone now, the likeliest first; only untried ones if others have to pass."""
+        """Return the suspects to send alone now, the likeliest first; only untried ones if others must pass."""
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]
@@ -266,7 +277,7 @@ class Trial:
             self._forget(entry)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:
-        """Hold these messages back with the suspects."""
+        """Hold these messages back, in addition to the suspects."""
         self.suspects += map(Suspect, entries)
 
     def pass_over_untried(self) -> None:
@@ -274,7 +285,7 @@ class Trial:
         self.suspects.append(self.untried.pop(0))
 
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
-        """Return the same entries without further copies of messages that are held back."""
+        """Return the entries, but without further copies of messages that are held back."""
         return [entry for entry in entries if self._held(entry) is None]
 
     def drop(self, suspect: Suspect) -> None:
@@ -293,7 +304,7 @@ class Trial:
 
 
 def queue_of(entry: InFlight) -> OutgoingQueue:
-    """The queue from which a message came."""
+    """Return the queue from which a message came."""
     assert isinstance(entry.origin, OutgoingQueue)
     return entry.origin
 

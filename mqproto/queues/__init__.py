@@ -1,1 +1,1 @@
-"""Queues: lanes.py has those whose head is in memory, and localqueue.py those that applications receive from."""
+"""Queues: lanes.py has those whose head is in memory, and localqueue.py those for applications."""

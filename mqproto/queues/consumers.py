@@ -32,7 +32,7 @@ class Consumers:
         self.waiting: deque[Consumer] = deque()
         self.unsettled: dict[int, list[MessageRow]] = {}
         self.given_back: dict[int, int] = {}
-        """How often a message in the queue was handed out and given back, by its key."""
+        """How often each message in the queue was handed out and given back, by the message's key."""
         self._queue_name = queue_name
         self._waypoints = waypoints
         self._lanes = lanes
@@ -42,14 +42,14 @@ class Consumers:
 
     @property
     def handed(self) -> Iterator[MessageRow]:
-        """The messages that no consumer has settled."""
+        """Return the messages that were handed out and not settled."""
         return chain.from_iterable(self.unsettled.values())
 
     def ask(self, consumer: Consumer) -> None:
-        """An application asks for messages, now or as soon as there are some.
+        """Handle an application's request for messages: it gets them now, or as soon as there are some.
 
         Raises:
-            UsageError: this consumer is asking already, has unsettled messages, or asks for less than one message.
+            UsageError: this consumer is already asking, has unsettled messages, or asks for less than one message.
         """
         if consumer.limit < 1:
             raise UsageError(
@@ -61,25 +61,25 @@ class Consumers:
         self.waiting.append(consumer)
 
     def check_settled(self, consumer: int, *, is_asking: bool = False) -> None:
-        """Check that a consumer has no unsettled messages."""
+        """Check that a consumer has no unsettled messages, and is not already asking."""
         if is_asking or consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
 
     def give(self, consumer: int, handed: Sequence[MessageRow]) -> list[Received]:
-        """Give messages to a consumer. Return them in the form for applications."""
+        """Give messages to a consumer. Return them in the form that applications get."""
         received = [self.received(one) for one in handed]
         self._waypoints.delivered(received, self._queue_name, consumer)
         return received
 
     def received(self, message: MessageRow) -> Received:
-        """Return a message in the form for applications."""
+        """Return a message in the form that applications get."""
         count = self.given_back.get(message.key, 0) + 1
         if message.position <= self._lanes[message.queue].loaded_through:
             count = UNKNOWN_COUNT
         return Received(message.key, message.packet, count)
 
     def settled(self, consumer: int) -> list[MessageRow]:
-        """Return the messages that a consumer was given, and take them from it.
+        """Return the messages that a consumer was given; it no longer has them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.

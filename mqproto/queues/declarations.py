@@ -1,8 +1,9 @@
-"""The queues of a queue manager, as its topology declares them and as operators have changed them since.
+"""The queues of a queue manager, as its topology declares them and as operators have changed them.
 
-A queue that an operator makes, changes or deletes becomes a row of the store's queues, of a special kind, like a
-blocked network. The row contains the queue after the change, and the queue's declaration at that time. It is valid as
-long as the declaration stays the same. If the declaration has changed since, the new one wins, and a note says so.
+When an operator makes, changes or deletes a queue, the change becomes a special kind of row among the store's queues,
+like a blocked network. The row contains the queue after the change, and the queue's declaration at that time. The row
+is valid as long as the declaration stays the same. If the declaration has changed since, the new declaration wins, and
+a note says so.
 
     declared then       made to be          declared now        there is
     nothing             orders              nothing             orders, as it was made
@@ -25,13 +26,14 @@ from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, St
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
-"""The first identifier of queues that operators make. Those of a topology begin at 16, and it may get more queues
-later.
+"""The first identifier for queues that operators make.
+
+Those of a topology begin at 16, and the topology may get more queues later.
 """
 
 
 WITHOUT_PROTECTION: Final = 8
-"""The number of values for a queue in rows of the earliest versions."""
+"""The number of values per queue in rows of the earliest versions."""
 WITHOUT_CONNECTOR: Final = 9
 """The number of values of a queue that is not a connector queue."""
 
@@ -54,7 +56,7 @@ class Declarations:
     Args:
         declared: the queues that the topology declares.
         state: the contents of the store.
-        next_number: gives numbers to rows.
+        next_number: returns a number for a new row.
 
     Raises:
         UsageError: a queue that an operator made has the identifier or the GUID of a declared queue.
@@ -74,10 +76,10 @@ class Declarations:
         self._numbers: dict[str, int] = {}
         """The numbers of the valid rows, by name."""
         self._free: list[int] = []
-        """The numbers of rows that are no longer valid, to be used again."""
+        """The numbers of rows that are no longer valid, and so are free to be used again."""
         self.current = dict(self._declared)
         self.deleted: dict[str, str] = {}
-        """The names of queues that operators have deleted and not made again."""
+        """The names of queues that operators have deleted and not made again, by name in lower case."""
         for stored in state.queues:
             if stored.kind is not QueueKind.DECLARED:
                 continue
@@ -91,7 +93,7 @@ class Declarations:
         self._check_twins()
 
     def _holds(self, change: Change) -> bool:
-        """Apply a change if the queue's declaration is still the same. Return whether it is the same."""
+        """Apply a change if the queue's declaration is still the same. Return whether it was applied."""
         key = change.name.lower()
         declared = self._declared.get(key)
         if not _alike(change.declared, declared):
@@ -104,7 +106,7 @@ class Declarations:
         return True
 
     def _give_way(self, change: Change, notes: list[Note]) -> None:
-        """Give up a change, because the queue's declaration has changed and wins."""
+        """Give up a change, because the queue's declaration has changed and takes precedence."""
         declared = self._declared.get(change.name.lower())
         self._void(change.name.lower())
         if not _alike(change.now, declared):
@@ -138,7 +140,7 @@ class Declarations:
     # What operators do
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """Add a queue. Its identifier is the declared one, or one that no queue ever had."""
+        """Add a queue. Its identifier is the declared one, or else one that no queue has ever had."""
         key = declaration.name.lower()
         declared = self._declared.get(key)
         identifier = self._fresh() if declared is None else declared.identifier
@@ -148,7 +150,7 @@ class Declarations:
         return made
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """Give an existing queue other properties from now on."""
+        """Give an existing queue new properties from now on."""
         self._keep(Change(declaration.name, declaration, self._declared.get(declaration.name.lower())))
 
     def delete(self, declaration: QueueDeclaration) -> None:
@@ -158,7 +160,7 @@ class Declarations:
         self._keep(Change(declaration.name, None, self._declared.get(key)))
 
     def forget(self, key: str) -> None:
-        """Forget a queue that was made and deleted, and has nothing left. A declared queue would return."""
+        """Forget a deleted queue of which nothing is left, unless it is declared: then it would come back."""
         if key in self.deleted and key not in self._declared:
             del self.deleted[key]
             self._void(key)
@@ -194,7 +196,10 @@ def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaratio
 
 
 def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
-    """Whether two declarations are the same. The number may differ, because other queues may be declared before."""
+    """Return whether two declarations are the same, apart from the identifier.
+
+    The identifier may differ because other queues may have been declared before this one.
+    """
     if one is None or other is None:
         return one is other
     return _numbered(one, 0) == replace(other, identifier=0, name=one.name)

@@ -1,7 +1,7 @@
 """A histogram of how long messages wait in a queue until applications receive them.
 
-The store has no column for a message's arrival time, because a column would cost something for every message.
-Positions in a lane rise with time, so one mark per turn, with the last position that came, is enough.
+The store has no column for a message's arrival time, because a column would cost something for every message. Positions
+in a lane rise with time, so one mark per turn, with the position of the last message that arrived, is enough.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from mqproto.turn.effects import MessageRow
 from mqproto.wire.glance import sent_times_s
 
 WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""The upper bounds of waits, in seconds: from those for a consumer that is waiting to those for one that comes once a
-day.
+"""The upper bounds of waits, in seconds.
+
+The lowest are for a consumer that is waiting, the highest for one that comes once a day.
 """
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""The upper bounds of ages, in seconds; ages are whole seconds."""
+"""The upper bounds of ages, in seconds. Ages are whole seconds."""
 GRAIN: Final = 16
-"""Marks are merged if a wait then appears longer by at most this fraction (1/N)."""
+"""Marks are merged if a wait then appears longer by at most one part in this many."""
 SPARE: Final = 256
-"""How many marks are added until merging is tried again."""
+"""How many marks are added before merging is tried again."""
 
 
 class Marks:
-    """The arrival times of a lane's messages. A mark covers the positions since the mark before it.
+    """The arrival times of a lane's messages. A mark covers all positions after the previous mark.
 
-    The older the marks are, the more of them are merged: a backlog of a month has about 700 marks, and a wait appears
+    The older the marks are, the more of them are merged. A backlog of a month has about 700 marks, and a wait appears
     too long by at most a sixteenth.
     """
 
@@ -47,7 +48,7 @@ class Marks:
         return len(self._through)
 
     def came(self, position: int, now_ms: int) -> None:
-        """Note the arrival of messages up to this position."""
+        """Note that messages up to this position have arrived."""
         if self._through and self._through[-1] >= position:
             return
         if len(self) >= self._limit:
@@ -70,7 +71,10 @@ class Marks:
         self._limit = len(self) + SPARE
 
     def count(self, handed: Sequence[MessageRow], now_ms: int, waits: Durations) -> None:
-        """Count the waits, until now, of messages that came in this process; they are in order of position."""
+        """Count how long messages that came in this process have waited until now.
+
+        handed: the messages, in order of position.
+        """
         start = 0
         while start < len(handed):
             mark = bisect_left(self._through, handed[start].position)
@@ -83,15 +87,18 @@ class Marks:
 
 
 class Delays:
-    """The waiting times of one queue's messages. Messages that were in the store when it was opened count from the time
-    when they were sent, by their senders' clocks."""
+    """The waiting times of one queue's messages.
+
+    Messages that were in the store when it was opened count from the time when they were sent, by their senders'
+    clocks.
+    """
 
     def __init__(self) -> None:
         self.waits = Durations(WAIT_BOUNDS_S)
         self._marks: dict[Lane, Marks] = {}
 
     def came(self, lane: Lane, now: Moment) -> None:
-        """Record that all messages in a lane came no later than now."""
+        """Record that all messages now in a lane have arrived by this time."""
         marks = self._marks.get(lane)
         if marks is None:
             if lane.last_position == lane.loaded_through:
@@ -100,7 +107,7 @@ class Delays:
         marks.came(lane.last_position, now.uptime_ms)
 
     def received(self, handed: Sequence[MessageRow], lanes: Mapping[int, Lane], now: Moment) -> None:
-        """Count messages that applications have received; they are grouped by lane, in order of position.
+        """Count messages that applications have received. They are grouped by lane, in order of position.
 
         lanes: the lanes, by their numbers in the store.
         """
@@ -119,10 +126,10 @@ class Delays:
 
 
 NO_MARKS: Final = Marks()
-"""The marks of a lane without earlier messages."""
+"""The marks of a lane to which no message has come in this process."""
 
 
 def count_ages(packets: Sequence[bytes], now: Moment, ages: Durations) -> None:
-    """Count the ages of messages by their SentTime, in whole seconds; 0 if their sender's clock is ahead."""
+    """Count the ages of messages since their SentTime, in whole seconds; 0 if the sender's clock is ahead."""
     for sent_s, count in sent_times_s(packets):
         ages.add(max(0, now.utc_s - sent_s), count)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Joining(NamedTuple):
-    """One or more consecutive packets, with the facts that their queue needs. A value that is given once applies to all
-    of them.
+    """One or more consecutive packets, with the facts that their queue needs.
+
+    A field with a single value applies to all of the packets.
 
     packets: the messages as they will be sent or handed out, without a SessionHeader.
     recoverable: whether they must survive a crash; True for transactional ones.
     final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
-    expires_s: for each packet, the second, UTC, after which to check whether its time is over; None if it never
-    expires.
+    expires_s: for each packet, the second, UTC, after which to check whether it has expired; None if it never expires.
     """
 
     packets: Sequence[bytes]
@@ -24,7 +24,7 @@ class Joining(NamedTuple):
     expires_s: Sequence[int | None]
 
     def singly(self) -> Iterator[Joining]:
-        """Yield each message by itself."""
+        """Yield each message as a `Joining` of its own."""
         for packet, message_id, expires_s in zip(self.packets, self.message_ids, self.expires_s, strict=True):
             yield joining(packet, message_id, self.recoverable, self.final_ack, expires_s)
 

@@ -1,8 +1,8 @@
 """Queues whose head is in memory and whose rest is on disk.
 
-A queue manager may have a million messages waiting, so it holds only a window of each queue. Messages enter at
-the end and leave at the front, in order of position. Messages that do not fit into the window are only in the
-store, and are read a page at a time when their turn approaches.
+A queue manager may have a million messages waiting, so it keeps only a window of each queue in memory. Messages enter
+at the end and leave at the front, in order of position. Messages that do not fit into the window are only in the store,
+and are read a page at a time as their turn approaches.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ QUEUE: Final = attrgetter("queue")
 PACKET: Final = itemgetter(1)
 """The packet of a `MessageRow`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
-"""The same as `MessageRow._make`, without a Python call for each."""
+"""Does the same as `MessageRow._make`, but without a call in Python for each row."""
 
 
 class QueueWindow:
     """The next messages of one queue, in order, and the number of messages that are only on disk.
 
-    Messages up to `read_through` that have not left the queue are in memory, or were handed on from here. Messages
-    after it, up to `last`, are only in the store. They are counted, so that a page that omits one is noticed once all
-    seem to be read.
+    Messages up to `read_through` that have not left the queue are in memory, or have been handed on from here. The
+    messages after that, up to `last`, are only in the store. They are counted, so that if a page omits one, this is
+    noticed once all messages seem to have been read.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class QueueWindow:
 
     @property
     def complete(self) -> bool:
-        """Whether all messages of the queue are in memory, and none is only on disk."""
+        """Whether all messages of the queue have been read into memory, so that none is only on disk."""
         return self.read_through == self.last
 
     @property
     def next_position(self) -> int:
-        """The next position to leave, or a lower bound for it: all messages below it have left."""
+        """The position of the next message to leave, or a lower bound for it: all messages below it have left."""
         return self._ready[0].position if self._ready else self.read_through + 1
 
     @property
@@ -88,14 +88,17 @@ class QueueWindow:
         )
 
     def takes(self, count: int, size_bytes: int) -> bool:
-        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; a single one may be larger."""
+        """Return whether `count` more messages, of `size_bytes` in all, would stay in memory.
+
+        If the window takes any message at all, it takes a single one of any size.
+        """
         return self.fits and (
             count == 1
             or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)
         )
 
     def fitting(self, packets: Sequence[bytes]) -> int:
-        """The number of messages to be appended, from the first on, that would stay in memory."""
+        """Return how many of these messages, counted from the first, would stay in memory when appended."""
         most, room_bytes = self._limit - len(self._ready), self._limit_bytes - self._bytes
         if self.read_through != self.last or most <= 0 or room_bytes <= 0:
             return 0
@@ -107,9 +110,9 @@ class QueueWindow:
         return most
 
     def append(self, messages: Sequence[MessageRow], fitting: int) -> None:
-        """Append one or more messages; their positions are above all earlier ones.
+        """Append one or more messages, whose positions are above all earlier ones.
 
-        fitting: how many of them stay in memory, as returned by `fitting`. The store has the others.
+        fitting: how many of them stay in memory, as returned by `fitting`. The others are in the store.
         """
         through = self.last = messages[-1].position
         if fitting < len(messages):
@@ -129,13 +132,13 @@ class QueueWindow:
         return message
 
     def take(self, limit: int) -> list[MessageRow]:
-        """Take the next messages out of the window, at most `limit`."""
+        """Take the next messages out of the window, at most `limit` of them."""
         messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
         self._bytes -= sum(len(message.packet) for message in messages)
         return messages
 
     def give_back(self, messages: Iterable[MessageRow]) -> None:
-        """Put messages back into their places; they come in order of position."""
+        """Return messages to their places in the window. They are given in order of position."""
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         if back and self._ready and back[-1].position > self._ready[0].position:
@@ -145,7 +148,7 @@ class QueueWindow:
             self._ready.extendleft(reversed(back))
 
     def forget_through(self, position: int, on_disk: int) -> None:
-        """Forget the messages up to a position, which leave the queue unsent or unreceived.
+        """Forget the messages up to a position, because they leave the queue without being sent or received.
 
         Args:
             on_disk: how many of them are only in the store.
@@ -163,7 +166,10 @@ class QueueWindow:
             assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
 
     def forget(self, position: int) -> MessageRow | None:
-        """Forget a message that leaves the queue unsent or unreceived. Return it, or None if it is not in memory."""
+        """Forget a message that leaves the queue without being sent or received.
+
+        Return the message, or None if it is not in memory.
+        """
         for message in self._ready:
             if message.position == position:
                 self._ready.remove(message)
@@ -172,7 +178,10 @@ class QueueWindow:
         return None
 
     def wanted(self) -> ReadPage | None:
-        """The page to read now; None if the window is over half full or complete, or a page is awaited."""
+        """Return the page to read now; None if no page is needed.
+
+        None is needed if the window is more than half full or complete, or if a page is already awaited.
+        """
         half = self._limit // 2, self._limit_bytes // 2
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
@@ -185,10 +194,10 @@ class QueueWindow:
         """Take the requested page. If it is empty, the store had no further messages.
 
         Args:
-            deadline_s: returns the time until which the message at a position, with this packet, may leave.
+            deadline_s: returns the time until which the message with this position and packet may leave.
 
         Returns:
-            The earliest deadline of the messages; None if they have none.
+            The earliest deadline of any of the messages; None if they have none.
 
         Raises:
             AssertionError: the page omits a message that is in the store.
@@ -212,16 +221,19 @@ class QueueWindow:
         return first_s
 
     def _check(self) -> None:
-        """Assert that no message is only in the store when all are read. It would appear only after a restart."""
+        """Assert that no message is left only in the store once all seem to be read.
+
+        Such a message would appear only after a restart.
+        """
         left_out = self.on_disk if self.complete else min(self.on_disk, 0)
         assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
 
 
 class Lane:
-    """One queue of the store: its positions and its window. A queue with priorities has a lane for each.
+    """One queue of the store: its positions and its window. A queue with priorities has one lane for each.
 
     queue: its number in the store.
-    registered: whether the store knows it; a queue that only ever had express messages may be missing there.
+    registered: whether the store knows it. A queue that only ever had express messages may be missing there.
     """
 
     def __init__(
@@ -239,7 +251,7 @@ class Lane:
         self.name = name
         self.priority = priority
         self.first_key = message_key(queue, 0)
-        """The store's key of a message is `first_key` plus its position."""
+        """The key of position 0: the store's key of a message is `first_key` plus the message's position."""
         self.registered = stored is not None
         first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
@@ -249,17 +261,17 @@ class Lane:
 
     @property
     def last_position(self) -> int:
-        """The position of the message that joined the queue last."""
+        """The position of the message that joined the queue most recently."""
         return self._last
 
     def key(self, position: int) -> int:
-        """The store's key of the message at a position."""
+        """Return the store's key of the message at a position."""
         return self.first_key | position
 
     def stored_row(
         self, position: int, packet: bytes, *, final_ack: bool = False, expires_s: int | None = None
     ) -> MessageRow:
-        """A message at a position, which the store has."""
+        """Return the row of a message that is in the store, at this position."""
         return MessageRow(self.first_key | position, packet, 0, final_ack, expires_s)
 
     def register(self, writes: PendingWrites) -> None:
@@ -269,7 +281,7 @@ class Lane:
             self.registered = True
 
     def rename(self, name: str, writes: PendingWrites) -> None:
-        """Give the lane to a queue of this name from now on."""
+        """Let the lane belong to a queue of this name from now on."""
         if name != self.name:
             self.name = name
             if self.registered:

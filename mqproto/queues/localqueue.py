@@ -1,4 +1,7 @@
-"""A queue that applications receive from: messages by priority, handed out and settled.  [MS-MQDMPR] 3.1.1.2"""
+"""A queue that applications receive from: its messages, by priority, are handed out and settled.
+
+[MS-MQDMPR] 3.1.1.2
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from mqproto.wire.guid import Guid
 
 
 class SystemQueue(StrEnum):
-    """The system queues of each queue manager. Applications receive from them; only the queue manager sends there."""
+    """The system queues of each queue manager. Applications receive from them, but cannot send to them."""
 
     JOURNAL = "system$;journal"
-    """SystemJournalQueue: messages with JP set that we sent and that arrived."""
+    """SystemJournalQueue: messages that we sent with JP set, and that arrived."""
     DEADLETTER = "system$;deadletter"
-    """SystemDeadletterQueue: messages with JN set that ended here, and are not transactional."""
+    """SystemDeadletterQueue: messages with JN set that ended here and are not transactional."""
     DEADXACT = "system$;deadxact"
     """SystemTransactionalDeadletterQueue: our own transactional messages with JN set that ended anywhere."""
 
 
 DEAD_LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 JOURNAL_SUFFIX: Final = ";journal"
-"""The suffix of a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
+"""What is added to a queue's name to form the name of its journal.  [MS-MQMQ] 2.1.1"""
 HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
-"""Bits of UserHeader.Flags. Without any of them or a FinalAck, a message's receipt has no consequences."""
+"""Bits of UserHeader.Flags. Without any of them or a FinalAck, a message's receipt has no effect."""
 
 
 def is_system(name: str) -> bool:
@@ -53,14 +56,15 @@ def is_system(name: str) -> bool:
 class QueueDeclaration:
     """A queue that a queue manager hosts.
 
-    identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, but 4 is the order queue.
+    identifier: PrivateQueueIdentifier, by which routed messages name it: 1 to 2**32 - 1, but not 4, which is the order
+        queue.
     public: its GUID in the directory, if it has one.
-    quota_bytes: the most bytes of all its messages; further messages are refused.
+    quota_bytes: the maximum total size of its messages; further messages are refused.
     journal: whether received messages are copied to its journal, up to `journal_quota_bytes`.
     strangers: whether undeclared queue managers may send to it.
     protection: its requirements for messages.
     connector: the GUID of the foreign system whose connector queue it is. A system has two of them: one for
-        transactional messages, one for all others.
+        transactional messages, and one for all others.
     """
 
     name: str
@@ -76,20 +80,20 @@ class QueueDeclaration:
 
     @property
     def guids(self) -> list[tuple[Guid, bool]]:
-        """The GUIDs by which packets name the queue, each with True if it is for transactional messages."""
+        """The GUIDs by which packets name the queue, each with True if it is used for transactional messages."""
         found = [(self.public, kind) for kind in (False, True)] if self.public is not None else []
         return found if self.connector is None else [*found, (self.connector, self.transactional)]
 
     @property
     def path_name(self) -> str:
-        """The path name of the queue at its own queue manager.  [MS-MQMQ] 2.1.1"""
+        """The path name of the queue on its own queue manager.  [MS-MQMQ] 2.1.1"""
         return f".\\{self.name}" if self.public is not None else f".\\private$\\{self.name}"
 
 
 class LocalQueue:
-    """A local queue: messages by priority and in order, some of them handed out and not yet settled.
+    """A local queue: messages by priority and in order, some of them handed out but not yet settled.
 
-    `queue` is the store's number of its lane for priority 0, which always exists.
+    `queue` is the number, in the store, of its lane for priority 0, which always exists.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class LocalQueue:
         return self.declaration.name
 
     def become(self, declaration: QueueDeclaration) -> None:
-        """Reuse this deleted, empty queue. New positions follow those of earlier messages."""
+        """Reuse this deleted, empty queue. New positions follow those of its earlier messages."""
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.consumers, f"an application receives from {self.name}"
         self._begin(declaration)
@@ -131,12 +135,12 @@ class LocalQueue:
             lane.rename(declaration.name, self._desk.writes)
 
     def _begin(self, declaration: QueueDeclaration) -> None:
-        """Begin as a queue to which no message has come in this process."""
+        """Start as a queue to which no message has come in this process."""
         self.declaration = declaration
         self.is_system = is_system(declaration.name)
         """Whether it is a dead-letter queue or a journal, whose messages have already ended."""
         self.delays = Delays()
-        """The times that messages were here until they were received."""
+        """How long messages were in this queue until they were received."""
         self.consumers = Consumers(declaration.name, self._desk.waypoints, self._by_queue)
         self.purging = Purging()
         self._fresh: list[bytes] = []
@@ -144,14 +148,14 @@ class LocalQueue:
         self._fresh_letters = self._entered_before = self._restored_count = 0
 
     def respell(self) -> None:
-        """Give the store this spelling of the name, which differs from the stored one in case."""
+        """Store the current spelling of the name, which differs from the stored one in upper and lower case."""
         for lane in self.lanes:
             lane.registered = False
             lane.register(self._desk.writes)
 
     @property
     def entered_count(self) -> int:
-        """The number of messages that came since the process began."""
+        """The number of messages that came since the process started."""
         return self._entered_before + self._fresh_letters + len(self._fresh)
 
     def take_fresh(self, now: Moment) -> list[bytes]:
@@ -167,14 +171,14 @@ class LocalQueue:
 
     @property
     def left_count(self) -> int:
-        """The number of messages that left since the process began, for whatever reason."""
+        """The number of messages that left since the process started, for whatever reason."""
         return self._restored_count + self.entered_count - self.count
 
     @property
     def oldest_s(self) -> int | None:
         """Return the SentTime of the oldest message in memory; None if there is none.
 
-        It is the first message of some priority, either in the queue or with a consumer.
+        That message is the first one of some priority, either in the queue or held by a consumer.
         """
         first = [handed[0] for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
@@ -182,11 +186,11 @@ class LocalQueue:
 
     @property
     def lanes(self) -> Iterable[Lane]:
-        """The existing lanes, the highest priority first."""
+        """The existing lanes, from the highest priority to the lowest."""
         return self._lanes.values()
 
     def lane(self, priority: int) -> Lane:
-        """The lane of a priority, opened when it is first needed."""
+        """Return the lane of a priority, which is opened when it is first needed."""
         lane = self._lanes.get(priority)
         if lane is None:
             lane = Lane(
@@ -196,7 +200,7 @@ class LocalQueue:
         return lane
 
     def known_lane(self, priority: int) -> Lane | None:
-        """The lane of a priority, if there is one."""
+        """Return the lane of a priority; None if there is none."""
         return self._lanes.get(priority)
 
     def _open(self, lane: Lane) -> None:
@@ -209,7 +213,7 @@ class LocalQueue:
         return quota is None or self.size_bytes + size_bytes <= quota
 
     def insert(self, messages: Joining, *, priority: int, is_kept: bool = False) -> None:
-        """Insert messages that have reached their destination, or are kept where they ended.  3.1.5.8.8"""
+        """Insert messages that have reached their destination, or that are kept where they ended.  3.1.5.8.8"""
         packets = messages.packets
         self.count += len(packets)
         self.size_bytes += sum(map(len, packets))
@@ -224,7 +228,7 @@ class LocalQueue:
         lane.join(messages, self._desk.writes)
 
     def insert_held(self, key: int, messages: Joining) -> None:
-        """Insert a transactional message that the store already holds, behind a gap that is closed now."""
+        """Insert a transactional message that the store already holds, behind a gap that has now been closed."""
         [packet] = messages.packets
         self.count += 1
         self.size_bytes += len(packet)
@@ -243,9 +247,9 @@ class LocalQueue:
             self._desk.writes.urgent().remove_each(stored)
 
     def _end(self, handed: Sequence[MessageRow], message_class: MessageClass) -> None:
-        """Let messages leave the queue for the reason that their class gives.  3.1.7.2
+        """End these messages, which leave the queue for the reason that their class gives.  3.1.7.2
 
-        Most received messages ask for no acknowledgment or copy, so they are not looked at again.
+        Most received messages ask for no acknowledgment or copy, so nothing more is done about them.
         """
         self._left(handed)
         if stored := [message.packet for message in handed if message.stored]:
@@ -260,7 +264,7 @@ class LocalQueue:
             self._desk.endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """The last second, UTC, at which an application may receive a message from here; None if there is no limit."""
+        """Return the last second, UTC, at which a message may be received here; None if there is no limit."""
         deadline_s = None if self.is_system else receive_deadline_s(packet)
         return None if deadline_s is None or is_letter(packet) else deadline_s
 
@@ -271,7 +275,7 @@ class LocalQueue:
     # Applications receive
 
     def hand_out(self, now: Moment) -> Iterator[tuple[Consumer, list[Received]]]:
-        """Give messages to waiting consumers, in order of arrival."""
+        """Give messages to the waiting consumers, in the order in which the consumers arrived."""
         consumers = self.consumers
         while consumers.waiting:
             consumer = consumers.waiting[0]
@@ -293,11 +297,11 @@ class LocalQueue:
             yield consumer, received
 
     def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[Received]:
-        """Give a transactional consumer the messages with these keys, in the order of the queue: all, or none.
+        """Give a transactional consumer the messages with these keys, all or none, in the order of the queue.
 
         Raises:
-            UsageError: a message is not in memory, because it has left or a consumer has it; or its time is over; or
-                this consumer has unsettled messages.
+            UsageError: a message is not in memory, because it has left or a consumer has it; or a message has expired;
+                or this consumer has unsettled messages.
         """
         self.consumers.check_settled(consumer)
         wanted = set(keys)
@@ -317,7 +321,10 @@ class LocalQueue:
         return self.consumers.give(consumer, found)
 
     def _first(self) -> Lane | None:
-        """The lane whose turn it is; None if a lane of higher priority has messages that have yet to be read."""
+        """Return the lane whose turn it is; None if there is none.
+
+        There is none while a lane of higher priority has messages that have yet to be read from disk.
+        """
         for lane in self._lanes.values():
             if lane.window:
                 return lane
@@ -347,16 +354,16 @@ class LocalQueue:
         self._end(self.consumers.settled(consumer), MessageClass.NACK_RECEIVE_REJECTED)
 
     def peek(self, limit: int) -> list[Received]:
-        """Return the first messages, at most as many as are in memory."""
+        """Return the first `limit` messages, or as many as are in memory."""
         messages = (message for lane in self._lanes.values() for message in lane.window)
         return [self.consumers.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
 
     # Messages that leave unreceived
 
     def take_out(self, key: int, again: int = 0) -> bytes | None:
-        """Remove one message from the queue, if it is in memory. Return its packet.
+        """Remove one message from the queue if it is in memory. Return its packet, or None.
 
-        again: the MessageID of the message that was sent instead of it.
+        again: the MessageID of the message that was sent in its place.
         """
         for lane in self._lanes.values():
             position = key - lane.key(0)
@@ -371,8 +378,10 @@ class LocalQueue:
         return None
 
     def recall(self, position: int, packet: bytes) -> bool:
-        """Remove a message of lane 0, even if it is only on disk, or a consumer has it unsettled.
-        Return whether it was there."""
+        """Remove a message of lane 0, even if it is only on disk or a consumer has not settled it.
+
+        Return whether the message was there.
+        """
         lane = self.lane(0)
         window = lane.window
         message = window.forget(position)
@@ -387,7 +396,7 @@ class LocalQueue:
         return True
 
     def let_go(self, now: Moment) -> None:
-        """Remove messages in memory that were purged or whose time is over."""
+        """Remove messages in memory that were purged or have expired."""
         for lane in self._lanes.values():
             purged = self.purging.through(lane)
             for message in list(lane.window):
@@ -403,11 +412,11 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Whether a consumer has a message of a lane, up to a position, that it may give back."""
+        """Return whether a consumer has a message of a lane, up to a position, that it may give back."""
         return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
-        """Remove a message that is only in the store, if its time is over. Return whether it was removed."""
+        """Remove a message that is only in the store if it has expired. Return whether it was removed."""
         message = lane.stored_row(position, packet)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
@@ -424,7 +433,7 @@ class LocalQueue:
         return True
 
     def pages(self) -> Iterable[ReadPage]:
-        """Yield the pages to read now; none if no consumer waits and `peek` has messages to show."""
+        """Yield the pages to read now. A lane with messages in memory needs one only if a consumer waits."""
         for lane in self._lanes.values():
             if not lane.window or self.consumers.waiting:
                 page = lane.window.wanted()

@@ -16,22 +16,22 @@ from mqproto.wire import MessageClass, UserMessage, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 EVERYONE: Final = "S-1-1-0"
-"""The SID for a sender that is a queue manager.  3.1.5.8.3"""
+"""The SID that stands for a sender that is a queue manager.  3.1.5.8.3"""
 ANONYMOUS: Final = "S-1-5-7"
-"""The SID for a message that names no sender."""
+"""The SID that stands for the sender of a message that names no sender."""
 OPTIONAL: Final = "optional"
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """A Queue's Authentication, PrivacyLevel and Security, as far as they concern sending.
+    """A queue's Authentication, PrivacyLevel and Security, as far as they matter for sending to it.
 
-    authenticated: whether only signed messages are taken.
+    authenticated: whether the queue takes only signed messages.
     privacy: one of PRIVACY_LEVELS.
-    weak_ciphers: the members of WEAK_CIPHERS that are also taken; in upper or lower case.
-    senders: the allowed senders, if not all are allowed: SIDs, and the SHA-256 of certificates as 64 hexadecimal
-    digits. The SID in a message is a mere claim unless `authenticated` is set. EVERYONE stands for all named senders,
-    ANONYMOUS for messages that do not name a sender.
+    weak_ciphers: the members of WEAK_CIPHERS that it also takes, in upper or lower case.
+    senders: the allowed senders, if not all are allowed: SIDs, or the SHA-256 hashes of certificates as 64 hexadecimal
+        digits. The SID in a message is a mere claim unless `authenticated` is set. EVERYONE stands for all named
+        senders, ANONYMOUS for messages that do not name a sender.
 
     Raises:
         UsageError: one of the words is not valid.
@@ -67,8 +67,8 @@ class Protection:
     def check(self, message: UserMessage, *, encrypted: bool) -> None:
         """Check that a message may join the queue.
 
-        message: the message as it joins, so that AU shows whether its signature was verified.
-        encrypted: whether its body came encrypted.
+        message: the message as it joins the queue, so that AU shows whether its signature was verified.
+        encrypted: whether its body was encrypted when it arrived.
 
         Raises:
             ProtectionError: the message may not join.
@@ -105,7 +105,7 @@ OPEN: Final = Protection()
 
 
 def sender_of(message: UserMessage) -> str:
-    """The SID that counts as the message's sender.  3.1.5.8.3"""
+    """Return the SID that counts as the message's sender.  3.1.5.8.3"""
     security = message.security
     if security is None:
         return ANONYMOUS
@@ -113,5 +113,5 @@ def sender_of(message: UserMessage) -> str:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """The name of a certificate in `senders`."""
+    """Return the name by which `senders` refers to a certificate."""
     return hashlib.sha256(certificate).hexdigest()

@@ -1,4 +1,4 @@
-"""The purge of a queue, with the last position to delete in each lane."""
+"""The purge of a queue: the position in each lane up to which messages are deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqproto.wire import MessageClass
 
 
 class Purging:
-    """The lanes whose messages have to be deleted. Messages that consumers have are deleted when they are returned."""
+    """The lanes whose messages must be deleted. Those that consumers have are deleted when given back."""
 
     def __init__(self) -> None:
         self.message_class = MessageClass.NACK_Q_PURGED
@@ -23,11 +23,11 @@ class Purging:
 
     @property
     def is_reading(self) -> bool:
-        """Whether messages that no consumer has have yet to be read from disk and deleted."""
+        """Whether messages that no consumer holds still have to be read from disk and deleted."""
         return any(lane.window.read_through < last for lane, last in self._through.items())
 
     def through(self, lane: Lane) -> int:
-        """The last position to delete in a lane."""
+        """Return the last position to delete in a lane; 0 if it is not being purged."""
         return self._through.get(lane, 0)
 
     def begin(
@@ -36,10 +36,10 @@ class Purging:
         message_class: MessageClass = MessageClass.NACK_Q_PURGED,
         writes: PendingWrites | None = None,
     ) -> None:
-        """Delete all messages in these lanes now.
+        """Start deleting all messages that are now in these lanes.
 
         Args:
-            writes: records the last positions, unless a process that starts again knows them in another way.
+            writes: records the last positions. None if a process that starts again knows them in another way.
         """
         self.message_class = message_class
         for lane in lanes:
@@ -50,7 +50,7 @@ class Purging:
                     writes.purge_until(lane.queue, lane.window.last)
 
     def go_on(self, lane: Lane, last: int) -> bool:
-        """Continue a purge that an earlier process may have begun. Return whether messages may be left."""
+        """Continue a purge that an earlier process may have begun. Return whether any messages may be left."""
         if not lane.window.last:
             return False
         self._kept.add(lane)
@@ -58,7 +58,7 @@ class Purging:
         return True
 
     def end(self, lane: Lane, writes: PendingWrites) -> None:
-        """Note that the last message to delete has left a lane."""
+        """Note that the last message to be deleted has left a lane."""
         del self._through[lane]
         if lane in self._kept:
             self._kept.remove(lane)

@@ -11,11 +11,11 @@ from mqproto.routing.enterprise import RoutingLink
 
 
 class SitePath(NamedTuple):
-    """The cheapest way to a destination site, whose identifier is the table's key.
+    """The cheapest way to a destination site. The site's identifier is the key in the table.
 
-    cost: the sum of its links' costs.
-    next_sites: NextHopSiteID. The specification selects one of several cheapest ways. Here it has the first sites of
-    all of them, in the order of the links, in case the first site cannot be reached.
+    cost: the sum of the costs of its links.
+    next_sites: NextHopSiteID. The specification selects one of several cheapest ways. This field has the first site of
+        each of them, in the order of the links, in case one of these sites cannot be reached.
     """
 
     cost: int
@@ -23,11 +23,13 @@ class SitePath(NamedTuple):
 
 
 def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, SitePath]:
-    """The cheapest way from the nearest of the roots to each other site that links connect, by Dijkstra's algorithm.
+    """Return the cheapest way from the nearest root to each other site that links connect.
+
+    This is Dijkstra's algorithm.
 
     Args:
         roots: the sites where the ways begin. A gate of two sites is in both of them, at no cost.
-        links: usable in both directions; every cost is above 0.
+        links: the links, each usable in both directions; every cost is above 0.
     """
     edges: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     for link in links:

@@ -1,11 +1,11 @@
 """Queue managers, sites and routing links: the records of an enterprise's directory that routing uses.
 
 [MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. Each record is identified by a text: its name, or its GUID in registry form.
-Connected networks and foreign sites are missing, because no rule of [MS-MQBR] 3.1 uses them.
+Connected networks and foreign sites are left out, because no rule of [MS-MQBR] 3.1 uses them.
 
 Where the specification chooses "one of" several, all are returned, in the order in which the enterprise lists them. The
-first is the choice, and the others are used if it cannot be reached. To spread the load at random, the caller shuffles
-that order, because random numbers come from the shell.
+first one is the choice, and the others are used if it cannot be reached. To spread the load at random, the caller
+shuffles that order, because random numbers come from the shell.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Final, TypeVar
 from mqproto.base.errors import UsageError
 
 LINK_COSTS: Final = range(1, 1_000_000)
-"""The possible values of ActualCost. A closed link has no cost; it is left out.  [MS-MQDMPR] 3.1.1.8"""
+"""The possible values of ActualCost. A closed link has no cost, and is left out.  [MS-MQDMPR] 3.1.1.8"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A QueueManager record.  [MS-MQDMPR] 3.1.1.1
 
-    sites: SiteIdentifierList; most queue managers have one site.
-    routing_server: whether it stores and forwards for others.
-    out_routing_servers: all messages from it go through one of these; ignored for a routing server, which needs none.
-    in_routing_servers: all messages to it come through one of these.
+    sites: SiteIdentifierList. Most queue managers have one site.
+    routing_server: whether it stores and forwards messages for others.
+    out_routing_servers: all messages from it go through one of these. A routing server needs none and ignores them.
+    in_routing_servers: all messages to it go through one of these.
     """
 
     identifier: str
@@ -37,7 +37,7 @@ class Member:
     in_routing_servers: tuple[str, ...] = ()
 
     def shares_site_with(self, other: Member) -> bool:
-        """Whether both queue managers are in a common site."""
+        """Return whether the two queue managers have a site in common."""
         return not set(self.sites).isdisjoint(other.sites)
 
 
@@ -45,8 +45,8 @@ class Member:
 class Site:
     """A Site record.  [MS-MQDMPR] 3.1.1.7
 
-    site_gates: SiteGateCollection, the routing servers of the site through which all messages enter and leave it.
-        The directory lists gates with each link ([MS-MQDMPR] 3.1.1.8); routing asks only for those of a site.
+    site_gates: SiteGateCollection: the routing servers of the site through which all messages enter and leave it. The
+        directory also lists gates for each link ([MS-MQDMPR] 3.1.1.8), but routing asks only for a site's gates.
     """
 
     identifier: str
@@ -55,7 +55,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class RoutingLink:
-    """A RoutingLink record: two sites whose gates can reach each other, at one cost both ways.  [MS-MQDMPR] 3.1.1.8"""
+    """A RoutingLink record: two sites whose gates can reach each other, at one cost for both directions.
+
+    [MS-MQDMPR] 3.1.1.8
+    """
 
     site1: str
     site2: str
@@ -66,11 +69,11 @@ Record = TypeVar("Record", Member, Site)
 
 
 class Enterprise:
-    """The records of one directory, checked to fit together.
+    """The records of one directory, checked for consistency.
 
     Raises:
-        UsageError: the records do not fit; the text names one. It is not an error if some sites are not
-            connected: a destination that cannot be reached has no next hop.
+        UsageError: the records do not fit together; the text names one that does not fit. It is not an
+            error if some sites are not connected: a destination that cannot be reached has no next hop.
     """
 
     def __init__(
@@ -88,11 +91,11 @@ class Enterprise:
     # What the rules ask for
 
     def machine(self, identifier: str) -> Member | None:
-        """GetQueueManager.  [MS-MQBR] 3.1.5.4"""
+        """Return the record of a queue manager, or None. This is GetQueueManager.  [MS-MQBR] 3.1.5.4"""
         return self.machines.get(identifier)
 
     def routing_servers_of(self, machine: Member) -> tuple[str, ...]:
-        """GetRoutingServer: the routing servers of a machine's sites.  [MS-MQBR] 3.1.5.5"""
+        """Return the routing servers of a machine's sites: GetRoutingServer.  [MS-MQBR] 3.1.5.5"""
         return tuple(
             other.identifier
             for other in self.machines.values()
@@ -100,15 +103,18 @@ class Enterprise:
         )
 
     def site_gates_of(self, machine: Member) -> tuple[str, ...]:
-        """GetSiteGate: the site gates of a machine's sites.  [MS-MQBR] 3.1.5.6"""
+        """Return the site gates of a machine's sites: GetSiteGate.  [MS-MQBR] 3.1.5.6"""
         return _in_order(gate for site in machine.sites for gate in self.site_gates_for(site))
 
     def site_gates_for(self, site: str) -> tuple[str, ...]:
-        """GetSiteGateForSite.  [MS-MQBR] 3.1.5.7"""
+        """Return the site gates of one site: GetSiteGateForSite.  [MS-MQBR] 3.1.5.7"""
         return self.sites[site].site_gates
 
     def gated_sites_of(self, machine: Member) -> tuple[str, ...]:
-        """The sites for which a machine is a site gate. IsSiteGate means that there are any.  [MS-MQBR] 3.1.5.8"""
+        """Return the sites for which a machine is a site gate.  [MS-MQBR] 3.1.5.8
+
+        IsSiteGate is true if there are any.
+        """
         return tuple(site for site in machine.sites if machine.identifier in self.sites[site].site_gates)
 
     # Whether they fit together
@@ -172,7 +178,7 @@ def _by_identifier(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in the order of first occurrence."""
+    """Return each name once, in the order of first occurrence."""
     return tuple(dict.fromkeys(names))
 
 

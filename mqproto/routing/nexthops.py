@@ -11,7 +11,7 @@ from mqproto.wire.guid import Guid
 
 MSMQ_PORT: Final = 1801
 PING_PORT: Final = 3527
-"""The UDP port to which Pings go.  2.1.2"""
+"""The UDP port to which Pings are sent.  2.1.2"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class NextHop:
     """A neighbour that we call, and its address.  3.1.1.3.1.3
 
     manager: its queue manager's GUID; None if we know the neighbour only from a direct format name.
-    ping: the address and UDP port at which it answers Pings, if that is not port 3527 of `host`.
-    tls: whether it is called with TLS, and has to show the certificate that is pinned to `manager`.
-    learnt: whether it is undeclared. It was met at this address, and is called only if that is allowed.
+    ping: the address and UDP port at which it answers Pings, if these are not `host` and port 3527.
+    tls: whether it is called with TLS, and must show the certificate that is pinned to `manager`.
+    learnt: whether it is undeclared. If so, it was met at this address, and is called only if that is allowed.
     """
 
     manager: Guid | None
@@ -42,14 +42,14 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The next hops to other queue managers, as Get Next Hops would return them for each.  3.1.7.5
+    """The next hops to other queue managers, as Get Next Hops would return them for each one.  3.1.7.5
 
-    managers: the next hops to each queue manager that can be reached, the preferred first; a `Router` finds them.
-    hosts: the known neighbours by their address or computer name in direct format names.
+    managers: the next hops to each queue manager that can be reached, in order of preference; a `Router` finds them.
+    hosts: the known neighbours, by their addresses or computer names in direct format names.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
-    peers: the declarations about known queue managers; all others are strangers.
-    called: the hosts that may be called because a stranger asks for an answer there: addresses, networks, `any`.
+    peers: the declarations of known queue managers; all others are strangers.
+    called: the hosts that may be called because a stranger asks for an answer there: addresses, networks, or `any`.
     heard: the hosts from which strangers get an answer at all, in the same form.
     """
 
@@ -62,19 +62,22 @@ class Routes:
     heard: tuple[str, ...] = (ANYWHERE,)
 
     def to_manager(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The next hops on the way to a queue manager, the preferred first; empty if there is no way."""
+        """Return the next hops on the way to a queue manager, in order of preference; empty if none."""
         return self.managers.get(manager, ())
 
     def declares(self, manager: Guid) -> bool:
-        """Whether an operator has declared a queue manager or a way to it."""
+        """Return whether an operator has declared a queue manager, or a way to it."""
         return manager in self.peers or bool(self.to_manager(manager))
 
     def to_host(self, host: str) -> NextHop:
-        """The neighbour that a direct format name means: port 1801 of its address, unless it is declared.  3.1.7.4"""
+        """Return the neighbour that a direct format name means.  3.1.7.4
+
+        If the host is not declared, that is port 1801 of its address.
+        """
         return self.hosts.get(host.lower()) or NextHop(None, host)
 
     def proves(self, manager: Guid, host: str, certified: Guid | None) -> bool:
-        """Whether a session from `host` is believed to be from the queue manager whose GUID it presents.
+        """Return whether a session from `host` is believed to belong to the GUID that it presents.
 
         certified: the queue manager to which the session's certificate is pinned; None for a plain connection.
         """
@@ -84,10 +87,11 @@ class Routes:
         return peer is not None and not peer.certified and comes_from(host, peer.origins)
 
     def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
-        """Whether a neighbour may bring a message: as its source, or as a declared router on the source's way to us.
+        """Return whether a neighbour may bring a message.
 
-        A message that was here before may come back: when ways change, a router returns messages that we gave to it. We
-        gave it only messages for queue managers to which it leads.
+        It may if it is the message's source, or a declared router on the source's way to us. A message that was here
+        before may also come back: when ways change, a router returns messages that we gave to it. We gave it only
+        messages for queue managers to which it leads.
 
         target: the queue manager that the message is for.
         own: this queue manager.

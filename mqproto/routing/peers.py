@@ -1,8 +1,8 @@
-"""An operator's declarations about other queue managers, and the rule that decides whose GUIDs are believed.
+"""An operator's declarations about other queue managers, and the rule for whose GUIDs are believed.
 
-A GUID is a claim: any peer may present any GUID. It is believed in a session that we opened to its declared address,
-that comes from such an address, or whose certificate is pinned to it. All other peers are strangers.
-[MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves it to the network.
+A GUID is a claim: any peer may present any GUID. It is believed in a session that we opened to its declared address, in
+one that comes from such an address, and in one whose certificate is pinned to it. All other peers are strangers.
+[MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves the matter to the network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peer:
     """A queue manager that an operator knows.
 
     origins: where its sessions may come from: addresses, networks such as `10.0.0.0/8`, or `any`.
-    certified: whether it uses only TLS, in both directions, whatever its address is.
+    certified: whether it uses only TLS, in both directions, regardless of its address.
     brings: the other queue managers whose messages it may bring, as a declared router on their ways to us.
     """
 
@@ -38,7 +38,7 @@ class Peer:
 
 
 def comes_from(host: str, origins: tuple[str, ...]) -> bool:
-    """Whether an address is one of these origins, or lies in one of them."""
+    """Return whether an address is one of these origins, or lies within one of them."""
     return ANYWHERE in origins or host in origins or _within(host, origins)
 
 
@@ -59,7 +59,10 @@ def _network(origin: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address of a host for comparison: without a zone, and with IPv4 inside IPv6 as IPv4; None for a name."""
+    """Return a host's address in a form for comparison; None for a name.
+
+    The zone is left out, and an IPv4 address inside an IPv6 address becomes IPv4.
+    """
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -70,7 +73,7 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(REMEMBERED_ADDRESSES)
 def host_group(host: str) -> str:
-    """The unit that counts as one host: an IPv4 address, a /64 of IPv6, or a name."""
+    """Return the unit that counts as one host: an IPv4 address, a /64 network of IPv6, or a name."""
     address = address_of(host)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> HOST_BITS_V6 << HOST_BITS_V6, HOST_BITS_V6)))
@@ -81,7 +84,7 @@ def check_origin(origin: str) -> None:
     """Check that an origin is valid.
 
     Raises:
-        UsageError: the origin is neither an address nor a network nor `any`.
+        UsageError: the origin is not an address, a network, or `any`.
     """
     try:
         if origin != ANYWHERE:
@@ -93,12 +96,12 @@ def check_origin(origin: str) -> None:
 
 
 def brought_by(way: str, at: str, links: Mapping[str, Iterable[str]]) -> set[str]:
-    """The nodes whose messages a neighbour may bring: all nodes that reach it without passing the node `at`.
+    """Return the nodes whose messages a neighbour may bring: all that reach it without passing `at`.
 
     Args:
         way: the neighbour.
         at: the node that asks.
-        links: for each node, the nodes that it is linked with.
+        links: for each node, the nodes that it is linked to.
 
     Returns:
         The nodes behind the neighbour. A neighbour without further links brings only its own messages.

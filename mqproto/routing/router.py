@@ -1,4 +1,4 @@
-"""Next hops by sites, routing servers and link costs.  [MS-MQBR] 3.1.5.1 to 3.1.5.3"""
+"""Finds next hops from sites, routing servers and link costs.  [MS-MQBR] 3.1.5.1 to 3.1.5.3"""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mqproto.routing.enterprise import Enterprise, Member
 
 
 class Router:
-    """The next hops from the viewpoint of one queue manager of an enterprise.
+    """The next hops as seen from one queue manager of an enterprise.
 
-    Following next hops always ends, at the destination if sites and links connect the two: each site gate hands a
-    message to a site that is nearer to the destination's site, and no other queue manager hands a message back.
+    A chain of next hops always ends, and it ends at the destination if sites and links lead there. Each site gate hands
+    a message to a site that is nearer to the destination's site, and no other queue manager hands a message back.
 
     Args:
         enterprise: the records of the directory; if they change, make a new router.
@@ -24,9 +24,11 @@ class Router:
         self._table = routing_table(self._gated, enterprise.links) if self._gated else {}
 
     def next_hops(self, destination: str) -> tuple[str, ...]:
-        """GetNextHops: the queue managers that a message may be handed to, the preferred first.  [MS-MQBR] 3.1.5.1
+        """Return the queue managers to which a message may be handed, in order of preference.
 
-        The answer is empty if either queue manager is unknown, no way leads there, or the message has arrived.
+        This is GetNextHops.  [MS-MQBR] 3.1.5.1
+
+        The answer is empty if either queue manager is unknown, if no way leads there, or if the message has arrived.
         """
         source, target = self._source, self._enterprise.machine(destination)
         if source is None or target is None or source is target:
@@ -40,7 +42,10 @@ class Router:
         return self._enterprise.routing_servers_of(source)
 
     def _from_routing_server(self, source: Member, target: Member) -> tuple[str, ...]:
-        """GetNextHopsForRouter, and the part that GetNextHopsForSiteGate shares with it.  [MS-MQBR] 3.1.5.2, 3.1.5.3"""
+        """Return the next hops from a routing server: GetNextHopsForRouter.  [MS-MQBR] 3.1.5.2, 3.1.5.3
+
+        This includes the part of GetNextHopsForSiteGate that is the same.
+        """
         if source.identifier in target.in_routing_servers:
             return (target.identifier,)
         if source.shares_site_with(target):
@@ -50,10 +55,11 @@ class Router:
         return self._enterprise.site_gates_of(source)
 
     def _from_site_gate(self, target: Member) -> tuple[str, ...]:
-        """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next site.  [MS-MQBR] 3.1.5.3
+        """Return the gates of the next site on the way to a destination in another site.  [MS-MQBR] 3.1.5.3
 
-        The specification takes whichever of a destination's sites the table happens to list last; we take the nearest.
-        A destination that is itself a gate of the next site is preferred to the others.
+        This is GetNextHopsForSiteGate. If the destination has several sites, the specification takes whichever one the
+        table happens to list last; we take the nearest. A destination that is itself a gate of the next site comes
+        before the others.
         """
         ways = [self._table[site] for site in target.sites if site in self._table]
         least = min((way.cost for way in ways), default=0)
@@ -63,5 +69,5 @@ class Router:
 
 
 def _entrance(target: Member) -> tuple[str, ...]:
-    """The entrance for messages from within a queue manager's site: its in-routing servers, or itself."""
+    """Return where messages from its own site reach a queue manager: its in-routing servers, or itself."""
     return target.in_routing_servers or (target.identifier,)

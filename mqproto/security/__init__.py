@@ -1,7 +1,7 @@
 """Keys, encryption and signatures. Begin with README.md.
 
-Only this package imports pyca's `cryptography` and pycryptodome, which come with `pip install 'mqproto[security]'`. No
-other part of mqproto imports this package.
+Only this package imports pyca's `cryptography` and pycryptodome, which are installed with `pip install
+'mqproto[security]'`. No other part of mqproto imports this package.
 """
 
 from mqproto.security.algorithms import (

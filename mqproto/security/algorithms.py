@@ -1,6 +1,7 @@
-"""The algorithms of each provider: the tables of [MS-MQQB] 3.1.5.8.3, 3.1.7.1.5 and [MS-MQMQ] 2.2.19.3.
+"""The algorithms of each provider.
 
-A provider is a Windows library, known by its name. Here it is a row with the strength of its keys and its algorithms.
+These are the tables of [MS-MQQB] 3.1.5.8.3, 3.1.7.1.5 and [MS-MQMQ] 2.2.19.3. A provider is a Windows library, known by
+its name. Here it is a row that gives the strength of its keys, and its algorithms.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAME
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
-"""With `SendEnhancedRC2Using40BitKeys`, a key of 40 bits is padded with zeros to this length."""
+"""With `SendEnhancedRC2Using40BitKeys`, a 40-bit key is padded with zeros to this length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A cipher for bodies.
+    """A cipher for message bodies.
 
     number: EncryptionAlgorithm of the MessagePropertiesHeader.
     key_bits: the length of its keys; 0 if the provider determines it.
-    block_bytes: 1 for a stream cipher.
-    is_weak: whether it is used only if it is asked for by name.
+    block_bytes: the length of its blocks; 1 for a stream cipher.
+    is_weak: whether it is used only when requested by name.
     """
 
     number: int
@@ -45,12 +46,12 @@ class Provider:
     """A cryptographic service provider.
 
     word: its short name for people.
-    name: its name in ProviderInfo and for keys in the directory.
-    kind: ulProviderType of [MS-MQMQ] 2.2.1, PROV_RSA_FULL or PROV_RSA_AES.
+    name: its name in ProviderInfo, and in the directory for its keys.
+    kind: ulProviderType of [MS-MQMQ] 2.2.1: PROV_RSA_FULL or PROV_RSA_AES.
     privacy_level: PrivacyLevel of messages that it encrypts.
     session_key_bits: the length of session keys, if the algorithm does not determine it.
-    key_pair_bits: the length of key pairs made here. The base provider takes only 512 bits; for the others the
-    specification has 1,024.
+    key_pair_bits: the length of key pairs made here. The base provider takes only 512 bits; for the others, the
+        specification gives 1,024.
     """
 
     word: str
@@ -74,7 +75,7 @@ class Provider:
         return ALGORITHMS[number]
 
     def key_bytes(self, number: int) -> int:
-        """Return the length of a session key for one of its algorithms."""
+        """Return the length, in bytes, of a session key for one of the provider's algorithms."""
         return (self.algorithm(number).key_bits or self.session_key_bits) // 8
 
 
@@ -102,7 +103,7 @@ AES: Final = Provider(
     2_048,
 )
 PROVIDERS: Final = (BASE, ENHANCED, AES)
-"""All providers, the weakest first."""
+"""All providers, from the weakest to the strongest."""
 
 
 def provider_by_privacy_level(level: int) -> Provider:
@@ -118,7 +119,7 @@ def provider_by_privacy_level(level: int) -> Provider:
 
 
 def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
-    """Return the short name of an algorithm in a provider."""
+    """Return the short name for an algorithm of a provider."""
     return _WORDS[provider.privacy_level, algorithm.number]
 
 
@@ -146,7 +147,7 @@ class SessionKey:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether it is a key of 40 bits padded with zeros, as 3.1.5.8.3 asks for RC2."""
+        """Whether it is a 40-bit key padded with zeros, as 3.1.5.8.3 requires for RC2."""
         return len(self.octets) * 8 == PADDED_BITS and not any(self.octets[WEAK_BITS // 8 :])
 
 
@@ -161,7 +162,7 @@ def new_session_key(
 
     Args:
         reduced: SendEnhancedRC2Using40BitKeys, which affects only RC2 in the enhanced provider.
-        random: returns random bytes; worlds pass their own dice.
+        random: returns random bytes; worlds pass in their own dice.
 
     Raises:
         UsageError: the provider has no such algorithm.

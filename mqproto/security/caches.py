@@ -1,8 +1,8 @@
-"""Caches of keys and certificates, which are expensive to make and to open.
+"""Caches for keys and certificates, which are expensive to make and to open.
 
 [MS-MQQB] 3.1.1.3.3, 3.1.1.3.4, 3.1.6.10 to 3.1.6.13
 
-All of the specification's caches have the same rules: half of the entries are dropped when the cache is full, and a
+All of the specification's caches follow the same rules: half of the entries are dropped when the cache is full, and a
 timer removes entries that are too old. Ages are measured on the clock that never jumps, not by the time of day.
 """
 
@@ -16,14 +16,14 @@ from mqproto.security.algorithms import Provider, SessionKey
 from mqproto.wire.guid import Guid
 
 EXTRA_MS: Final = 60_000
-"""The time, in milliseconds, from the expiry of the oldest entry until the timer is due.  3.1.6.10"""
+"""The time, in milliseconds, from the expiry of the oldest entry to that of the timer.  3.1.6.10"""
 
 N = TypeVar("N")
 V = TypeVar("V")
 
 
 class ReceiveName(NamedTuple):
-    """Identifies a key that came with a message.  3.1.5.8.3"""
+    """Identifies a session key that came with a message.  3.1.5.8.3"""
 
     remote: Guid
     provider: str
@@ -32,7 +32,7 @@ class ReceiveName(NamedTuple):
 
 
 class SendName(NamedTuple):
-    """Identifies a key that we send with.  3.1.7.1.5"""
+    """Identifies a session key that we use for sending.  3.1.7.1.5"""
 
     remote: Guid
     provider: str
@@ -41,7 +41,7 @@ class SendName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedSymmetricKey:
-    """A session key, and its SIMPLEBLOB.  3.1.1.3.3"""
+    """A session key, and the SIMPLEBLOB that contains it.  3.1.1.3.3"""
 
     provider: Provider
     encrypted: bytes
@@ -49,10 +49,10 @@ class CachedSymmetricKey:
 
 
 class AgeingCache(Generic[N, V]):
-    """Values by name, the oldest first.
+    """A cache of values by name, the oldest first.
 
     Args:
-        size: the most entries.
+        size: the maximum number of entries.
         lifetime_ms: how long an entry stays.
     """
 
@@ -67,7 +67,10 @@ class AgeingCache(Generic[N, V]):
         return len(self._entries)
 
     def find(self, name: N) -> V | None:
-        """Return the value of this name, or None. As specified, an expired value is found until the timer is due."""
+        """Return the value for this name, or None.
+
+        As specified, an expired value is still found until the timer is due.
+        """
         found = self._entries.get(name)
         return None if found is None else found[1]
 
@@ -76,7 +79,7 @@ class AgeingCache(Generic[N, V]):
         return name in self._entries
 
     def add(self, name: N, value: V, now_ms: int) -> None:
-        """Remember a value; if there is no room, drop the older half.  3.1.5.8.3, 3.1.7.1.5"""
+        """Remember a value. If there is no room, drop the older half of the entries.  3.1.5.8.3, 3.1.7.1.5"""
         self._entries.pop(name, None)
         if len(self._entries) >= self._size:
             for oldest in [*islice(self._entries, max(self._size // 2, 1))]:
@@ -96,6 +99,6 @@ class AgeingCache(Generic[N, V]):
         self.deadline_ms = None
 
     def forget(self, remote: Guid) -> None:
-        """Drop the entries of a queue manager with changed keys."""
+        """Drop the entries of a queue manager whose keys have changed."""
         for name in [name for name in self._entries if getattr(name, "remote", None) == remote]:
             del self._entries[name]

@@ -1,6 +1,6 @@
-"""Certificates of signing keys, as in SenderCert.  [MS-MQMQ] 2.2.20.6
+"""Certificates for signing keys, as carried in SenderCert.  [MS-MQMQ] 2.2.20.6
 
-This module does not judge the owner or the signer of a certificate: the directory, or its substitute, knows its users'
+This module does not judge who owns or signed a certificate: the directory, or its substitute, knows the users'
 certificates by their bytes (3.1.5.8.3).
 """
 
@@ -37,11 +37,11 @@ _USAGES: Final = (
 
 
 class Certificate:
-    """An X.509 certificate with an RSA key. Certificates with equal bytes are equal.
+    """An X.509 certificate with an RSA key. Certificates with the same bytes are equal.
 
     der: its bytes, as a message carries them.
-    subject, issuer: the owner and the signer, in the notation of RFC 4514.
-    since_s, until_s: when it is valid, in seconds, UTC.
+    subject, issuer: its owner and its signer, in the notation of RFC 4514.
+    since_s, until_s: the start and end of its validity, in seconds, UTC.
     """
 
     def __init__(self, certificate: x509.Certificate) -> None:
@@ -59,7 +59,7 @@ class Certificate:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Certificate:
-        """Return the first certificate in PEM, or the only one in DER.
+        """Return the first certificate of a PEM text, or the certificate in DER bytes.
 
         Raises:
             UsageError: there is no usable certificate.
@@ -76,7 +76,7 @@ class Certificate:
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
 
     def is_issued_by(self, issuer: Certificate) -> bool:
-        """Whether the key of `issuer`, which may be this certificate, signed this one."""
+        """Return whether this certificate was signed with the key of `issuer`, which may be this certificate."""
         own, other = (x509.load_der_x509_certificate(each.der) for each in (self, issuer))
         try:
             own.verify_directly_issued_by(other)
@@ -98,15 +98,15 @@ class Certificate:
 
 
 def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | None = None) -> Certificate:
-    """Return a certificate of the public key, signed by the key itself.
+    """Return a certificate for the public key, signed with the key itself.
 
     Args:
-        name: the owner; 1 to 64 characters.
-        since_s: valid from this second on, UTC.
-        number: the serial number; without one the certificate differs each time.
+        name: the owner's name, of 1 to 64 characters.
+        since_s: the second, UTC, from which the certificate is valid.
+        number: the serial number. Without one, the certificate is different each time.
 
     Raises:
-        UsageError: X.509 does not allow this name or these days.
+        UsageError: X.509 does not allow this name or this number of days.
     """
     try:
         since = datetime.datetime.fromtimestamp(since_s, datetime.UTC)
@@ -132,10 +132,10 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | 
 
 
 def request_for(own: KeyPair, name: str) -> bytes:
-    """Return a request to an authority for a certificate of the key: PKCS #10, in PEM.
+    """Return a request to an authority for a certificate of the key, as PKCS #10 in PEM.
 
     Args:
-        name: the owner; 1 to 64 characters.
+        name: the owner's name, of 1 to 64 characters.
 
     Raises:
         UsageError: X.509 does not allow this name.

@@ -1,8 +1,8 @@
 """Encrypts and decrypts bodies.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
 
-AES and RC2 run in CBC with an initial value of zeros and PKCS #5 padding; the specification gives the mode only for
-AES. RC2 has as many effective bits as its key. RC4 starts again with each body, because one key is used for many
-bodies, any of which may be lost. A cipher does not show that a body was changed; only a signature does.
+AES and RC2 run in CBC mode with an initial value of zeros and PKCS #5 padding; the specification gives the mode only
+for AES. RC2 has as many effective bits as its key has. RC4 starts afresh with each body, because one key is used for
+many bodies, any of which may be lost. A cipher does not reveal that a body was changed; only a signature does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mqproto.security.refusals import bad_encryption, unsupported
 from mqproto.wire.layouts.keyblobs import RC2, RC4
 
 _PYCA_RC2_BYTES: Final = 16
-"""pyca's RC2 takes only keys of this length, in bytes, and uses all of their bits."""
+"""The length, in bytes, of the only keys that pyca's RC2 takes; it uses all of their bits."""
 
 
 def encrypt(key: SessionKey, body: bytes) -> bytes:
-    """Return the encrypted body; with AES and RC2 it is 1 to 16 bytes longer.
+    """Return the encrypted body. With AES and RC2, it is 1 to 16 bytes longer than the body.
 
     Raises:
         ProtectionError: the installed `cryptography` was built without this cipher.
@@ -42,7 +42,7 @@ def decrypt(key: SessionKey, body: bytes) -> bytes:
     """Return the decrypted body.
 
     Raises:
-        ProtectionError: the body is not a whole number of blocks, or its padding is wrong.
+        ProtectionError: the body does not consist of whole blocks, or its padding is wrong.
     """
     block = ALGORITHMS[key.algorithm].block_bytes
     if block == 1:

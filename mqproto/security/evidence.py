@@ -1,7 +1,7 @@
 """Opens and verifies captured messages for an analyst who has keys.
 
-It follows the rules of 3.1.5.8.3, like a queue manager, but answers no sender. So it may say which key opened a
-message, or that no key did. A queue manager must keep this secret (exchange.py).
+It follows the rules of 3.1.5.8.3, as a queue manager does, but does not answer the senders. So it may say which key
+opened a message, or that none did. A queue manager must keep this secret (exchange.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mqproto.security.signing import SignatureKind, verified_by
 from mqproto.wire import MessageClass, UserMessage
 
 REMEMBERED: Final = 1_000
-"""The most session keys for which to remember how they are opened, because a sender uses one key for many messages."""
+"""The maximum number of opened session keys to remember: a sender uses one for many messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A message that one of the keys opened.
+    """A message as opened by one of the keys.
 
     message: the message with its body in clear.
-    is_padded: whether the cipher has padding, which was correct. RC4 has none, so any key opens its bodies.
+    is_padded: whether the cipher uses padding, which was then correct. RC4 uses none, so any key opens its bodies.
     """
 
     message: UserMessage = field(repr=False)
@@ -42,8 +42,8 @@ class Opening:
 class Proof:
     """The result of checking a signature.
 
-    kind: the kind of the signature; None if it is wrong.
-    certificate: the message's certificate, with which it was checked; None if the message has none.
+    kind: the kind of the signature; None if the signature is wrong.
+    certificate: the message's certificate, with which the signature was checked; None if the message has none.
     key: the key that verified the signature; None if no key did.
     """
 
@@ -57,7 +57,7 @@ class Examiner:
 
     Args:
         pairs: private keys, the newest first.
-        keys: public keys of signers; the public halves of the pairs are used as well.
+        keys: public keys of signers, in addition to the public halves of the pairs.
     """
 
     def __init__(self, pairs: Sequence[KeyPair], keys: Sequence[PublicKey] = ()) -> None:
@@ -66,7 +66,7 @@ class Examiner:
         self._opened: dict[tuple[int, int, bytes], list[tuple[KeyPair, SessionKey]]] = {}
 
     def openings(self, message: UserMessage) -> list[Opening]:
-        """Return the message as opened by each key that fits: at least one key, the newest first.
+        """Return the message as opened by each key that fits, the newest key first. There is at least one.
 
         Raises:
             ProtectionError: no key fits.

@@ -1,9 +1,9 @@
 """Puts session keys into SIMPLEBLOBs, and takes them out.  [MS-MQQB] 2.4.2, 3.1.7.1.5, 3.1.5.8.3
 
-The scheme is RSAES-PKCS1-v1_5, which is safe only if nobody can find out whether bytes are correctly encrypted: a
-million answers reveal a key (Bleichenbacher, 1998). So this module never reveals that. If decryption yields no key of
-the right length, it returns a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1).
-Then the body's padding, or a signature, is wrong, as with any other wrong key.
+The scheme is RSAES-PKCS1-v1_5, which is safe only if nobody can find out whether given bytes are correctly encrypted: a
+million answers reveal a key (Bleichenbacher, 1998). So this module never reveals that. If decryption does not yield a
+key of the right length, it returns one derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246
+7.4.7.1). Then the body's padding, or a signature, is found to be wrong, as with any other wrong key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def seal_session_key(key: SessionKey, receiver: PublicKey) -> SimpleBlob:
 
 
 def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> SessionKey:
-    """Return the key that a sender sealed; if it is badly sealed, a key that nobody knows.
+    """Return the key that a sender sealed; if it was sealed incorrectly, a key that nobody else knows.
 
     Raises:
         ProtectionError: the blob's algorithm or length is wrong, which need not be secret.
@@ -33,9 +33,10 @@ def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> Sess
 
 
 def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider) -> list[SessionKey]:
-    """Open a session key that may be for any of our key pairs, old or new.
+    """Open a session key that may have been sealed for any of our key pairs, old or new.
 
-    A wrong pair sometimes yields a key of the right length, so there may be several keys; decrypting the body decides.
+    A wrong pair sometimes yields a key of the right length, so several keys may be returned. Only decrypting the body
+    shows which one is right.
 
     Args:
         own: at least one key pair, the newest first.
@@ -53,10 +54,10 @@ def session_keys_in(
 ) -> list[tuple[KeyPair, SessionKey]]:
     """Return the keys of the right length that a blob yields, each with our key pair that opened it.
 
-    A sender must never learn whether there was any key. An analyst may know.
+    A sender must never learn whether there was any such key. An analyst may know.
 
     Raises:
-        ProtectionError: as from `open_session_key`.
+        ProtectionError: as for `open_session_key`.
     """
     size = provider.key_bytes(blob.session_key_algorithm)
     bits = len(blob.encrypted_key) * 8
@@ -74,7 +75,10 @@ def session_keys_in(
 
 
 def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:
-    """Return the decrypted bytes: arbitrary ones if badly encrypted, or none if OpenSSL before 3.2 refuses them."""
+    """Return the decrypted bytes.
+
+    If they were badly encrypted, return arbitrary bytes, or none if OpenSSL before 3.2 refuses them.
+    """
     try:
         return own.rsa.decrypt(encrypted, PKCS1v15())
     except ValueError:

@@ -1,10 +1,10 @@
 """The guard of a queue manager that has keys.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-`Keys` has the owner of each key: it replaces the directory, and the store of private keys. The guard's owner may
-exchange it for another at any time.
+The guard's `Keys` say who owns each key. They replace the directory, and the store of private keys. The guard's owner
+may replace these `Keys` at any time.
 
-The guard authenticates last, although 3.1.5.8.3 does so first: a signature covers the body in clear, so the message
-must be decrypted before. The result is revealed only after both steps have succeeded.
+The guard authenticates last, although 3.1.5.8.3 does so first. A signature covers the body in clear, so the message
+must be decrypted before that. The result is revealed only after both steps have succeeded.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from mqproto.wire import Guid, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 SIGNATURES: Final = 8_192
-"""The most signatures to remember; each takes about 300 bytes."""
+"""The maximum number of signatures to remember; each takes about 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """All keys and certificates that a queue manager knows of.
+    """All keys and certificates that a queue manager knows.
 
-    own: our key pairs for key exchange by the provider's word, the present one first.
-    signers: the signing keys for applications, by name. Each has the sender that messages name, and the key.
+    own: our key pairs for key exchange, by the provider's word, the present one first.
+    signers: the signing keys for applications, by name. With each key comes the sender that messages name.
     managers: each queue manager's public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
     users: the certificates of each user, by SID, or of each queue manager, by GUID: Certificates of a User.
     """
@@ -60,10 +60,10 @@ class Keys:
 
 
 class KeyGuard:
-    """Opens, verifies, signs and seals.
+    """Opens, verifies, signs and seals messages.
 
     Args:
-        random: returns random bytes for session keys; worlds pass their own dice.
+        random: returns random bytes for session keys; worlds pass in their own dice.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class KeyGuard:
         self._send_base = AgeingCache[SendName, CachedSymmetricKey](send_size, keys_ms)
         self._users = AgeingCache[tuple[bytes, bytes], None](settings.user_cert_cache_size, users_ms)
         self._signatures = OrderedDict[bytes, tuple[Guid, int]]()
-        """The first message that had each of the recent signatures."""
+        """For each recent signature, the first message that had it."""
         self._caches: dict[Timer, AgeingCache[Any, Any]] = {
             Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP: self._receive,
             Timer.SEND_SYMMETRIC_KEY_CACHE_CLEANUP: self._send,
@@ -95,7 +95,7 @@ class KeyGuard:
         }
 
     def renew(self, keys: Keys) -> None:
-        """Use these keys, and forget cached results of changed keys."""
+        """Use these keys from now on, and forget what was cached for keys that have changed."""
         before, self._keys = self._keys, keys
         for manager in {*before.managers, *keys.managers}:
             if before.managers.get(manager) != keys.managers.get(manager):
@@ -152,7 +152,7 @@ class KeyGuard:
         return word
 
     def _see_sender(self, message: UserMessage, certificate: Certificate, now: Moment) -> None:
-        """Check that the certificate of a signed message is its sender's own, if it names a sender.  3.1.5.8.3
+        """If a signed message names a sender, check that its certificate belongs to that sender.  3.1.5.8.3
 
         Without a sender, the signature proves only that the message is as its signer wrote it.
 
@@ -174,9 +174,10 @@ class KeyGuard:
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
 
     def _see_whether_new(self, message: UserMessage) -> None:
-        """Log a signature that came before. No signature covers MessageID or time, so messages can be replayed.
+        """Log a signature that was seen before on another message.
 
-        A replay looks like a sender that repeats itself, so the message is accepted.
+        No signature covers MessageID or the time, so messages can be replayed. A replay looks like a sender that
+        repeats itself, so the message is accepted.
         """
         user, listed = message.user, message.multi_queue_format
         assert message.security is not None, "only what has a SecurityHeader is signed"
@@ -250,8 +251,8 @@ class KeyGuard:
     def _choose(self, message: UserMessage, manager: Guid) -> tuple[Provider, int, PublicKey]:
         """Choose the provider, the algorithm and the receiver's key.  3.1.7.1.5
 
-        PrivacyLevel is the minimum: of the providers for which the receiver has a key, the strongest is used. A message
-        that names an algorithm uses that algorithm, according to note <66>.
+        PrivacyLevel is only the minimum: the strongest provider for which the receiver has a key is used. A message
+        that names an algorithm is encrypted with that algorithm, according to note <66>.
 
         Raises:
             UsageError: the receiver has no suitable key.

@@ -1,7 +1,7 @@
-"""Key pairs, and the public keys of others: as PEM and as the CryptoAPI's blobs.
+"""Key pairs, and other parties' public keys, as PEM and as blobs of the CryptoAPI.
 
-Keys are values: the shell decides where to store them, and their repr shows no secret. As in the CryptoAPI, signatures
-and key exchange have separate key pairs.
+Keys are values: the shell decides where to store them, and their repr shows no secret. As in the CryptoAPI, there are
+separate key pairs for signatures and for key exchange.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from mqproto.wire.layouts.keyblobs import (
 
 EXPONENT: Final = 65_537
 PYCA_MINIMUM_BITS: Final = 1_024
-"""The length of the shortest keys that pyca makes; it also reads and uses shorter ones."""
+"""The length, in bits, of the shortest keys that pyca makes. It also reads and uses shorter ones."""
 
 
 class PublicKey:
-    """A key that encrypts for its owner, or verifies the owner's signatures. Keys with equal numbers are equal."""
+    """A key that encrypts for its owner, or verifies the owner's signatures.
+
+    Keys with the same numbers are equal.
+    """
 
     def __init__(self, key: rsa.RSAPublicKey) -> None:
         self.rsa = key
@@ -51,7 +54,7 @@ class PublicKey:
         """Return the key in a PUBLICKEYBLOB.  [MS-MQQB] 2.4.1
 
         Raises:
-            UsageError: its numbers do not form a key.
+            UsageError: the blob's numbers do not form a key.
         """
         modulus = int.from_bytes(blob.modulus, "little")
         if not modulus & 1:
@@ -87,7 +90,7 @@ class PublicKey:
         )
 
     def encrypted(self, octets: bytes) -> bytes:
-        """Encrypt for the owner: RSAES-PKCS1-v1_5, the most significant byte first."""
+        """Encrypt bytes for the key's owner, by RSAES-PKCS1-v1_5, with the most significant byte first."""
         return self.rsa.encrypt(octets, PKCS1v15())
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
@@ -104,7 +107,7 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The first half of the SHA-256 of its PUBLICKEYBLOB for key exchange, to compare by telephone."""
+        """The first half of the SHA-256 hash of its PUBLICKEYBLOB for key exchange, to compare by telephone."""
         digest = hashlib.sha256(public_key_blob.encode(self.blob())).digest()[:16]
         return ":".join(f"{byte:02x}" for byte in digest)
 
@@ -129,7 +132,7 @@ class KeyPair:
         self._seed = hashlib.sha256(secret).digest()
 
     def substitute(self, encrypted: bytes) -> bytes:
-        """Return 32 bytes that only the owner of the private key can predict, always the same for the same input."""
+        """Return 32 bytes that only the key's owner can predict. The same input always gives the same bytes."""
         return hmac.digest(self._seed, encrypted, "sha256")
 
     @classmethod
@@ -137,8 +140,8 @@ class KeyPair:
         """Return the private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
 
         Args:
-            is_known: whether the key was valid when it was written. If so, check only that its numbers are consistent,
-                which detects a damaged file, and not that they are prime, which takes 30 ms with 2,048 bits.
+            is_known: whether the key was valid when it was written. If so, only check that its numbers are consistent,
+                which detects a damaged file. Checking that they are prime would take 30 ms for 2,048 bits.
 
         Raises:
             UsageError: there is no usable key.
@@ -167,7 +170,7 @@ class KeyPair:
 
     @classmethod
     def from_primes(cls, p: int, q: int) -> KeyPair:
-        """Return the key pair made from two primes. pyca does not make short keys, but works with them."""
+        """Return the key pair made from two primes. pyca does not make short keys, but can use them."""
         private = pow(EXPONENT, -1, (p - 1) * (q - 1))
         public = rsa.RSAPublicNumbers(EXPONENT, p * q)
         parts = (rsa.rsa_crt_dmp1(private, p), rsa.rsa_crt_dmq1(private, q), rsa.rsa_crt_iqmp(p, q))
@@ -195,10 +198,10 @@ class KeyPair:
             raise UsageError("the numbers of the PRIVATEKEYBLOB make no RSA key: export it anew") from None
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> bytes:
-        """Return the private key as the CryptoAPI exports it, not encrypted; see `pem`.
+        """Return the private key in the form in which the CryptoAPI exports it, unencrypted; see `pem`.
 
         Raises:
-            UsageError: its length is not a multiple of 16, so there is no blob for it.
+            UsageError: the key's length is not a multiple of 16 bits, so there is no blob for it.
         """
         if self.bits % 16:
             raise UsageError(f"a PRIVATEKEYBLOB has no room for a key of {self.bits} bits: take PEM")
@@ -219,7 +222,7 @@ class KeyPair:
         )
 
     def pem(self) -> bytes:
-        """Return the private key, not encrypted, for a file that only its owner can read."""
+        """Return the private key, unencrypted, for a file that only its owner can read."""
         return self.rsa.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -258,7 +261,10 @@ def new_key_pair(bits: int) -> KeyPair:
 
 
 def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of a private key fit together; signing with other numbers would reveal the secret."""
+    """Return whether the numbers of a private key are consistent.
+
+    Signing with inconsistent numbers would reveal the secret.
+    """
     p, q, d, public = numbers.p, numbers.q, numbers.d, numbers.public_numbers
     return (
         min(p, q) > 1
@@ -274,7 +280,7 @@ def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
 def _short_key(bits: int) -> KeyPair:
     """Return a key of the length that the base provider requires, which anybody can break.
 
-    pyca works with such keys but does not make them. pycryptodome does not make them either, but makes the primes.
+    pyca can use such keys but does not make them. pycryptodome does not make them either, but it makes the primes.
     """
     from Crypto.Math.Primality import generate_probable_prime
 

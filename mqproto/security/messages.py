@@ -1,7 +1,7 @@
 """Seals and opens whole messages.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3
 
-A message is sealed when it leaves its source, and opened when it has arrived at its destination; nobody in between
-looks into it. Only the body and the fields about its encryption change.
+A message is sealed when it leaves its source, and opened once it has arrived at its destination; nobody in between
+looks inside. Only the body, and the fields about its encryption, change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
 SEALED_FOR: Final = (PRIVATE_ON_DESTINATION, PUBLIC)
-"""The types of destinations whose queue manager is known, and therefore its key."""
+"""The types of destination for which the queue manager, and so its key, is known."""
 ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
 
 
@@ -48,7 +48,7 @@ def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
     """Return the message with its body encrypted.
 
     Raises:
-        UsageError: the message goes by a direct format name, so it cannot be encrypted.
+        UsageError: the message is addressed by a direct format name, so it cannot be encrypted.
     """
     if message.user.destination_type not in SEALED_FOR:
         raise UsageError("a direct format name cannot be encrypted: send it by a private or public one")
@@ -77,9 +77,9 @@ def opened(
     *,
     reject_reduced: bool = False,
 ) -> UserMessage:
-    """Return the message with its body decrypted and EB cleared; it still has the encrypted key.
+    """Return the message with its body decrypted and EB cleared. It still contains the encrypted key.
 
-    If `openings` yields several forms, this is the first.
+    If `openings` yields several forms, the first one is returned.
     """
     return next(openings(message, own, cache, now_ms, reject_reduced=reject_reduced))
 
@@ -92,11 +92,13 @@ def openings(
     *,
     reject_reduced: bool = False,
 ) -> Iterator[UserMessage]:
-    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, as
-    one in 256 wrong key pairs of the same length does. Only a signature tells the forms apart.
+    """Yield the possible clear forms of a message, at least one.
+
+    There are several if a wrong key fits by chance, as one in 256 wrong key pairs of the same length does. Only a
+    signature tells which form is right.
 
     Args:
-        own: our key pairs for key exchange by the provider's word, the present one first.
+        own: our key pairs for key exchange, by the provider's word, the present one first.
         cache: the keys that earlier messages brought.
         reject_reduced: RejectEnhancedRC2Using40BitKeys.
 
@@ -134,7 +136,7 @@ def openings(
 
 
 def in_clear(message: UserMessage, body: bytes) -> UserMessage:
-    """Return the message with this body, which is not encrypted."""
+    """Return the message with this body, marked as not encrypted."""
     assert message.security is not None, "nothing is encrypted without a SecurityHeader"
     plain = replace(message.security)
     plain.body_encrypted = False
@@ -146,7 +148,7 @@ def in_clear(message: UserMessage, body: bytes) -> UserMessage:
 
 
 def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[KeyPair]]) -> list[SessionKey]:
-    """Return the possible session keys of a message: one for each of our key pairs that may have been used."""
+    """Return the possible session keys of a message: one for each of our key pairs that may fit."""
     pairs = own.get(provider.word, ())
     if not pairs:
         raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")

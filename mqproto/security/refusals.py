@@ -1,4 +1,4 @@
-"""Refusals of encrypted or signed messages: a message class, and a reason without secrets."""
+"""Refusals of encrypted or signed messages: each has a message class, and a reason without secrets."""
 
 from __future__ import annotations
 

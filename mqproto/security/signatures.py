@@ -1,7 +1,7 @@
 """Makes and verifies signatures of bytes.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
-signing.py decides which bytes of a message to sign. The hash is encrypted as in PKCS #1 1.5, with the name of its
-algorithm, and the result is in the message with its least significant byte first, as in the CryptoAPI.
+signing.py decides which bytes of a message to sign. The hash is encrypted together with the name of its algorithm, as
+in PKCS #1 1.5. A message carries the result with its least significant byte first, as in the CryptoAPI.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SHA_512: Final = 0x800E
 HASHES: Final[Mapping[int, hashes.HashAlgorithm]] = MappingProxyType(
     {MD5: hashes.MD5(), SHA_1: hashes.SHA1(), SHA_256: hashes.SHA256(), SHA_512: hashes.SHA512()}
 )
-"""The hash functions, by HashAlgorithm of the MessagePropertiesHeader."""
+"""The hash functions, by their HashAlgorithm in the MessagePropertiesHeader."""
 _BROKEN: Final = {0x8001: "MD2", 0x8002: "MD4"}
 
 
 def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
-    """Return the signature of these bytes, as it is in the SecurityHeader.
+    """Return the signature of these bytes, in the form that the SecurityHeader carries.
 
     Raises:
         UsageError: the hash cannot be used, or the key is too short for it.
@@ -65,7 +65,7 @@ def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> 
 
 
 def hash_function(algorithm: int) -> hashes.HashAlgorithm:
-    """Return the hash function for HashAlgorithm.
+    """Return the hash function that a HashAlgorithm stands for.
 
     Raises:
         ProtectionError: the hash function is unknown or broken.

@@ -2,10 +2,10 @@
 
 [MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
-A field is hashed as it is in the packet, from its first byte to its last: numbers little-endian, a label with its NUL,
-a queue's name without the padding after it. An absent field is left out. Bits become bytes in the specification's way.
-The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier must decrypt first, although 3.1.5.8.3 has
-the opposite order.
+A field is hashed as it is in the packet, from its first byte to its last. Numbers are little-endian, a label includes
+its NUL, and a queue's name is without the padding after it. An absent field is left out. Bits become bytes in the way
+that the specification gives. The body is hashed in clear: 3.1.7.1 signs before it encrypts. So a verifier must decrypt
+first, although 3.1.5.8.3 gives the opposite order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from mqproto.wire.layouts.security import NO_SENDER
 
 
 class SignatureKind(IntEnum):
-    """The kinds of signatures, by the fields that they cover; the numbers are SecurityHeader.Flags.AS when verified."""
+    """The kinds of signatures, by the fields that they cover.
+
+    The numbers are those of SecurityHeader.Flags.AS in verified messages.
+    """
 
     MSMQ_10 = 1
     MSMQ_20 = 3
@@ -53,9 +56,10 @@ def signed(
     sender_id: bytes = b"",
     sender_id_type: int = NO_SENDER,
 ) -> UserMessage:
-    """Return the message with a signature and the certificate that verifies it. Its body must not be encrypted yet.
+    """Return the message with a signature and the certificate that verifies it.
 
-    If the message lists its destinations, the signature has the kind of MSMQ 3.0 and is beside the list (3.1.7.1.4).
+    The body must not be encrypted yet. If the message lists its destinations, the signature has the kind of MSMQ 3.0
+    and is next to the list (3.1.7.1.4).
 
     Args:
         sender_id: a SID, or the GUID of a queue manager, as `sender_id_type` says.
@@ -87,7 +91,9 @@ def signed(
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
-    """Verify a message with its own certificate; return kind and certificate. The certificate's owner is not proven.
+    """Verify a message with its own certificate. Return the kind of the signature, and the certificate.
+
+    This does not prove who owns the certificate.
 
     Raises:
         ProtectionError: the message is not signed, or not by the owner of its certificate.
@@ -101,7 +107,9 @@ def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
 
 
 def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[SignatureKind, PublicKey]:
-    """Return the kind of a message's signature, and the first of the given keys, at least one, that verifies it.
+    """Return the kind of a message's signature, and the first of the keys that verifies it.
+
+    keys: at least one key.
 
     Raises:
         ProtectionError: the message is not signed, or not with one of these keys. If its signature cannot be checked,
@@ -124,7 +132,7 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
-    """Yield the possible kinds of a message's signature, in the order to try, with the signature's bytes. 3.1.5.8.3
+    """Yield the kinds that a message's signature may have, in the order to try, with its bytes.  3.1.5.8.3
 
     A signature of MSMQ 3.0 may also be in the SecurityHeader, according to [MS-MQMQ] 2.2.20.6.
     """
@@ -167,8 +175,9 @@ def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
 def _names_of(
     types: tuple[int, int, int], destination: QueueName, admin: QueueName, response: QueueName
 ) -> tuple[bytes, bytes, bytes]:
-    """Return queue names as a packet has them, without padding. They are cached because `inspect_packet` takes a
-    millisecond, and there are few names.
+    """Return queue names as a packet has them, without padding.
+
+    They are cached because `inspect_packet` takes a millisecond, and there are few names.
     """
     message = user_message(
         source=NULL_GUID, destination_manager=NULL_GUID, destination=0, message_id=0, sent_time_s=0, body=b""
@@ -182,7 +191,7 @@ def _names_of(
 
 
 def _list_of(message: UserMessage) -> bytes:
-    """Return the FormatNameList of a message's destinations, with the padding between its elements."""
+    """Return the FormatNameList of a message's destinations, including the padding between its elements."""
     if message.multi_queue_format is None:
         return b""
     base = replace(message.base)
@@ -197,7 +206,7 @@ def _raw(fields: list[SeenField], name: str) -> bytes:
 
 
 def _numbers(message: UserMessage) -> bytes:
-    """Return the bits and numbers of 2.5.2 and 2.5.3, each in the number of bytes that the specification gives."""
+    """Return the bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the specification gives."""
     user, properties = message.user, message.properties
     return _NUMBERS(
         user.delivery_mode,

@@ -1,5 +1,6 @@
-"""Session acknowledgments, which say which messages the neighbour has received, and which it has saved.  3.1.1.6.1,
-3.1.5.5
+"""Session acknowledgments: they say which messages the neighbour has received, and which it has saved.
+
+[MS-MQQB] 3.1.1.6.1, 3.1.5.5
 """
 
 from __future__ import annotations
@@ -14,22 +15,32 @@ from mqproto.session.data import InFlight, SessionData, ahead
 from mqproto.wire import SessionAck, SessionHeader, with_session_header
 
 FLAG_COUNT: Final = 32
-"""The number of recoverable messages that the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
+"""The number of recoverable messages that one SessionHeader's RecoverableMsgAckFlags cover.
+
+[MS-MQMQ] 2.2.20.4
+"""
 ACK_DELAY_MS: Final = 100
-"""How long an acknowledgment waits for further messages to acknowledge."""
+"""How long an acknowledgment waits for further messages that it can cover."""
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
-"""An acknowledgment leaves at once when this many bytes are outstanding, or when one part in ACK_WINDOW_PART of the
-window is.
+"""An acknowledgment leaves at once when this many bytes are outstanding.
+
+It also leaves at once when one part in ACK_WINDOW_PART of the window is outstanding.
 """
 SMOOTHED: Final = 1 / 8
-"""The weight of the latest measurement in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""
+"""The weight of the latest measurement in the average time that an acknowledgment takes.
+
+TCP uses the same weight for its round trips (RFC 6298).
+"""
 HALF_CIRCLE: Final = 0x8000
-"""If a 16-bit count is ahead of another by this much or more, it is really behind it."""
+"""If a 16-bit count seems to be ahead of another by at least this much, it is really behind it."""
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
-    """Count UserMessages that go out: they get the next numbers of the session, and await acknowledgment.  3.1.7.1.3"""
+    """Count UserMessages that are sent: they get the session's next numbers.  3.1.7.1.3
+
+    From then on they await acknowledgment.
+    """
     data.message_sent_count = (data.message_sent_count + len(entries)) & 0xFFFF
     data.unacknowledged += entries
     recoverable = [entry for entry in entries if entry.recoverable]
@@ -44,9 +55,9 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
 
 
 def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
-    """Count UserMessages that came, including those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
+    """Count UserMessages that arrived, even if they turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
 
-    By the letter of 3.1.5.8.1 a duplicate would not be counted. Then the counts of both ends would differ, and the next
+    Taken literally, 3.1.5.8.1 would not count a duplicate. Then the counts of the two ends would differ, and the next
     session acknowledgment would close the session.
     """
     data.message_received_count = (data.message_received_count + count) & 0xFFFF
@@ -57,13 +68,14 @@ def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
 
 
 def is_due(data: SessionData, now: Moment) -> bool:
-    """Whether to acknowledge received messages in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
+    """Return whether to acknowledge received messages in this turn.  3.1.2.5
 
-    A message that comes alone would get its own acknowledgment, which costs both ends as much as a message. So the
-    acknowledgment waits for more messages, unless so much is outstanding that the sender might wait for it. By the
-    letter of 3.1.5.8.7, it would leave at the 33rd message, or after half a second.
+    If not, the Session Ack Send Timer runs. If each single message got its own acknowledgment, that would cost both
+    ends as much as the message does. So the acknowledgment waits for more messages, unless so much is outstanding that
+    the sender might be waiting for it. Taken literally, 3.1.5.8.7 would send it at the 33rd message, or after half a
+    second.
 
-    For an express message it leaves at once, because after a crash the receipt is forgotten here.
+    For an express message it leaves at once, because a crash would make this node forget the receipt.
     """
     count = data.unacked_received_msg_count
     if count == 0:
@@ -83,10 +95,10 @@ def is_due(data: SessionData, now: Moment) -> bool:
 
 
 def acknowledge(data: SessionData) -> None:
-    """Acknowledge all received messages, 32 recoverable ones per header. They are on disk when the headers leave.
+    """Acknowledge all received messages; each header covers 32 recoverable ones.  3.1.6.4, 3.1.7.11
 
-    One header is added to the last UserMessage of the outbox, if there is one. The others are sent alone.  3.1.6.4,
-    3.1.7.11
+    The messages are on disk when the headers leave. One header is added to the last UserMessage of the outbox, if there
+    is one. The others are sent alone.
     """
     if data.unacked_received_msg_count == 0:
         return
@@ -113,9 +125,10 @@ def acknowledge(data: SessionData) -> None:
 
 
 def say_paused(data: SessionData) -> None:
-    """Send a SessionAck with a window of one and nothing new, because a queue to the neighbour is on hold.  3.1.7.13
+    """Send a SessionAck that acknowledges nothing new and gives a window of one.  3.1.7.13
 
-    Received messages that are not yet on disk are acknowledged after the commit as usual, with our window.
+    A queue to the neighbour is on hold. Received messages that are not on disk yet are acknowledged after the commit as
+    usual, with our window.
     """
     data.send(
         SessionAck(
@@ -135,14 +148,14 @@ def say_paused(data: SessionData) -> None:
 
 
 def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None:
-    """Take a session acknowledgment that travels alone.  3.1.5.5"""
+    """Take a session acknowledgment that was sent alone.  3.1.5.5"""
     take_session_header(data, packet.session, now)
 
 
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
-    """Take a SessionHeader: which messages the neighbour has received and saved, and how many it has sent.  3.1.5.5
+    """Take a SessionHeader: it says what the neighbour has received, saved and sent.  3.1.5.5
 
-    AckSequenceNumber acknowledges all messages up to it. A number older than the last acknowledges nothing new.
+    AckSequenceNumber acknowledges all messages up to it. A number older than the last one acknowledges nothing new.
     """
     received = ahead(header.ack_sequence_number, acknowledged_count(data))
     if received >= HALF_CIRCLE:
@@ -178,7 +191,10 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def time_acknowledgment(data: SessionData, now: Moment) -> None:
-    """Measure how long acknowledgments take, for one message at a time: the last of those that were sent together."""
+    """Measure how long an acknowledgment takes, for one message at a time.
+
+    That message is the last one of those that were sent together.
+    """
     assert data.timed_ms is not None
     if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
         took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms
@@ -187,11 +203,11 @@ def time_acknowledgment(data: SessionData, now: Moment) -> None:
 
 
 def take_saved(data: SessionData, header: SessionHeader) -> bool:
-    """Complete the messages that the header says were saved. Return False if that closed the session.  3.1.5.5.3
+    """Complete the messages that a header reports as saved. Return False if that closed the session.
 
-    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all messages before bit 0 are saved, too.
-    If no bit is set, the number itself counts, by the first sentence of 3.1.5.5.3. The number is 0 if nothing was
-    saved, so 0 without a bit says nothing, even after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    3.1.5.5.3. Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all messages before bit 0 are
+    saved, too. If no bit is set, the number itself counts, according to the first sentence of 3.1.5.5.3. The number is
+    0 if nothing was saved, so 0 without a bit says nothing, even after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF
@@ -221,7 +237,7 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
 
 
 def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
-    """Note that the neighbour has answered for these messages, so their queues may forget them."""
+    """Note that the neighbour has answered for these messages, so that their queues may forget them."""
     for entry in entries:
         if not entry.done:
             entry.done = True
@@ -230,5 +246,5 @@ def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
 
 
 def acknowledged_count(data: SessionData) -> int:
-    """The number of the last message that an AckSequenceNumber acknowledged."""
+    """Return the number of the last message that an AckSequenceNumber acknowledged."""
     return (data.message_sent_count - len(data.unacknowledged)) & 0xFFFF

@@ -27,7 +27,7 @@ TIMERS: Final = (
 
 
 class SessionState(Enum):
-    """SessionState. WAITING_RECONNECT is missing: it belongs to a neighbour, which then has no session."""
+    """SessionState. WAITING_RECONNECT is left out: it belongs to a neighbour that has no session."""
 
     CONNECTING = "the transport is being opened"
     WAITING_EC_MSG = "WAITING_EC_MSG"
@@ -39,9 +39,10 @@ class SessionState(Enum):
 
 
 class ConnectionStatus(StrEnum):
-    """The progress of an attempt at a session, or its failure: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
+    """How far an attempt to open a session has come, or how it failed.
 
-    Only failures that we can distinguish are listed; each attempt also has its reason in words.
+    This is a Status of ConnectionHistory, [MS-MQDMPR] 3.1.1.3. Only failures that we can distinguish are listed. Each
+    attempt also has a reason in words.
     """
 
     IN_PROCESS = "InProcess"
@@ -52,15 +53,19 @@ class ConnectionStatus(StrEnum):
     SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
     CONNECTION_REFUSED = "ConnectionRefused"
     CERTIFICATE_VALIDATION_FAILURE = "CertificateValidationFailure"
-    """A message failed, not a session, because it could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
+    """A message failed, and not the session: it could not be encrypted for its destination.
+
+    [MS-MQQB] 3.1.7.1.5.1
+    """
 
 
 class Remote(NamedTuple):
-    """The other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
+    """The other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is believed.
 
-    A peer with a mere claim is a stranger.
+    A peer whose GUID is a mere claim is a stranger.
 
-    is_met: whether the claim comes from the address where that queue manager was met.
+    is_proven: whether the GUID is believed.
+    is_met: whether the peer comes from the address where the queue manager with this GUID was met.
     """
 
     address: str
@@ -73,9 +78,9 @@ class Remote(NamedTuple):
 class InFlight:
     """An OutgoingMessagePosition that was sent on a session.  3.1.1.3.1.2
 
-    origin: the queue that sent it; the session only hands it back.
-    message: the message as the queue has it, with the numbers that it is sent with.
-    order: the message's number on the session, which does not wrap.
+    origin: the queue that sent it. The session does nothing with it but hand it back.
+    message: the message as the queue has it, with the numbers with which it is sent.
+    order: the message's number on the session. It does not wrap.
     sealed: the packet as it is sent, if that differs from `packet`.
     """
 
@@ -89,7 +94,7 @@ class InFlight:
 
     @property
     def packet(self) -> bytes:
-        """The packet of the message, in clear."""
+        """The packet of the message, unencrypted."""
         return self.message.packet
 
     @property
@@ -100,7 +105,7 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class SessionData:
-    """The ADM elements of one session, named as in the specification, and its outbox.
+    """The ADM elements of one session, named as in the specification, and the session's outbox.
 
     Counts are 16 bits wide and wrap every 65,536 messages; compare two of them only with `ahead`.
     """
@@ -111,7 +116,7 @@ class SessionData:
     """RemoteQMGuid; None until the neighbour has identified itself."""
     remote_address: str
     direct: bool
-    """Whether we opened the session for a direct format name, without knowing the GUID of its owner."""
+    """Whether we opened the session for a direct format name, without knowing the GUID at the other end."""
     initiator: bool
     """Whether we opened the session."""
     settings: Settings
@@ -122,14 +127,17 @@ class SessionData:
     certified: Guid | None = None
     """The queue manager to which the peer's certificate is pinned; None for a plain connection."""
     proven: bool = False
-    """Whether the peer is the queue manager whose GUID it presents (`Routes.proves`). If not, it is a stranger."""
+    """Whether the peer is believed to be the queue manager whose GUID it presents (`Routes.proves`).
+
+    If not, it is a stranger.
+    """
     met: bool = False
     """Whether the peer is a stranger at the address where the queue manager with its GUID was met."""
     address: str = ""
-    """The address that was connected to, if `remote_address` is a name."""
+    """The address to which we connected, if `remote_address` is a name."""
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
     accepting: bool = True
-    """Whether a connection request may be granted; false beyond `maximum_sessions`."""
+    """Whether a connection request may be granted; False beyond `maximum_sessions`."""
 
     message_sent_count: int = 0
     recoverable_message_sent_count: int = 0
@@ -138,9 +146,9 @@ class SessionData:
     last_acked_recoverable_msg_seq_number: int = 0
     unacked_received_msg_count: int = 0
     unacked_received_bytes: int = 0
-    """The bytes received since our last acknowledgment, including the neighbour's acknowledgments."""
+    """The bytes received since our last acknowledgment. The neighbour's own acknowledgments are included."""
     ack_due_ms: int | None = None
-    """When to acknowledge received messages; None if no message waits for that."""
+    """When to acknowledge received messages; None if none waits to be acknowledged."""
     received_window_size: int = 1
     session_active: bool = False
     received_ack: bool = False
@@ -150,21 +158,22 @@ class SessionData:
     unacknowledged: deque[InFlight] = field(default_factory=deque)
     """Sent messages that no AckSequenceNumber covers yet."""
     unsaved: deque[InFlight] = field(default_factory=deque)
-    """Sent recoverable messages not yet flagged as saved, in the order of their sequence numbers, without gaps."""
+    """Sent recoverable messages not yet flagged as saved, in order of sequence number, without gaps."""
     in_flight_bytes: int = 0
     timed_number: int = 0
     timed_ms: int | None = None
     """When message `timed_number` was sent; None if no message is being timed."""
     acknowledged_ms: float | None = None
-    """The time that the neighbour has recently taken to acknowledge a message; None if it has not acknowledged any."""
+    """How long the neighbour has recently taken to acknowledge a message; None if it never did."""
     completed: list[InFlight] = field(default_factory=list)
-    """Messages completed since the queue manager last looked: the neighbour has received the express ones, and saved
-    the recoverable ones.
+    """Messages completed since the queue manager last looked.
+
+    The neighbour has received the express ones, and saved the recoverable ones.
     """
 
     outbox: list[bytes] = field(default_factory=list)
     last_message_index: int = -1
-    """The index in the outbox of the last UserMessage, which may take a SessionHeader; -1 if there is none."""
+    """The outbox index of the last UserMessage, which may take a SessionHeader; -1 if there is none."""
     closed: CloseTransport | None = None
 
     def send(self, packet: Packet) -> None:
@@ -172,14 +181,14 @@ class SessionData:
         self.outbox.append(encode_packet(packet))
 
     def received_is_answered(self) -> None:
-        """Note that the next packet acknowledges all received messages."""
+        """Note that the next packet will acknowledge all received messages."""
         self.unacked_received_msg_count = self.unacked_received_bytes = 0
         if self.ack_due_ms is not None:
             self.ack_due_ms = None
             self.timers.stop(Timer.SESSION_ACK_SEND, self.key)
 
     def close(self, section: str, reason: str) -> None:
-        """Close the session; the packets in the outbox still go out.  3.1.5.9"""
+        """Close the session. The packets in the outbox are still sent.  3.1.5.9"""
         if self.state is SessionState.CLOSED:
             return
         if self.status in (ConnectionStatus.IN_PROCESS, ConnectionStatus.ESTABLISH_PACKET_RECEIVED):
@@ -195,7 +204,10 @@ class SessionData:
 
     @property
     def ack_wait_duration_ms(self) -> int:
-        """Duration of the Session Ack Wait Timer: twice AckWaitTimeout for direct format names.  3.1.2.4, note <46>"""
+        """The duration of the Session Ack Wait Timer: twice AckWaitTimeout for direct format names.
+
+        [MS-MQQB] 3.1.2.4, note <46>
+        """
         return self.ack_wait_timeout_ms * (2 if self.direct else 1)
 
 
@@ -204,10 +216,10 @@ Admit: TypeAlias = Callable[[SessionData, Guid, Moment], str | None]
 
 
 def admit_all(data: SessionData, manager: Guid, now: Moment) -> str | None:
-    """Grant every session without believing the GUID, for tools that only listen to a session."""
+    """Grant every session, but believe no GUID. For tools that only listen to a session."""
     return None
 
 
 def ahead(number: int, reference: int) -> int:
-    """How far one 16-bit count is ahead of another, 0 to 65,535."""
+    """Return how far one 16-bit count is ahead of another, from 0 to 65,535."""
     return (number - reference) & 0xFFFF

@@ -12,13 +12,15 @@ from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, e
 
 OURSELVES: Final = "it is this node by another address, or a copy of it, which needs a new identity"
 ANSWERED: Final = 0x5A
-"""BaseHeader.Reserved in an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but the specification's frame of an
-answer has this value, Windows sends it, and scanners recognize queue managers by it.  4.1.4
+"""BaseHeader.Reserved in an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1).
+
+The specification's example of an answer has this value (4.1.4), Windows sends it, and scanners recognize queue managers
+by it.
 """
 
 
 def request_connection(data: SessionData, now: Moment) -> None:
-    """Identify ourselves and the wanted queue manager, because the transport is open.  3.1.5.2.3"""
+    """Send our identity and that of the queue manager we want, now that the transport is open.  3.1.5.2.3"""
     data.send(
         establish_connection(
             client=data.local_qm,
@@ -35,7 +37,7 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
     """Grant a session that a neighbour asks for, or refuse it and close.  3.1.5.3.1
 
     The GUID that the neighbour presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is
-    accepted, because it belongs to a direct format name; by 2.2.1 it would be refused.
+    accepted, because it is sent for a direct format name; by 2.2.1 it would be refused.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -127,13 +129,16 @@ def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Momen
 
 
 def refused_after_all(data: SessionData, peer: str) -> None:
-    """Handle ConnectionParameters with CS set, which is a refusal. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
+    """Handle ConnectionParameters with CS set, which means a refusal.  [MS-MQQB] 2.2.1
+
+    3.1.5.4 does not mention it.
+    """
     data.status = ConnectionStatus.CONNECTION_REFUSED
     data.close("2.2.1", f"the {peer} refused the connection in its ConnectionParameters")
 
 
 def proposed_parameters(data: SessionData) -> ConnectionParameters:
-    """The ConnectionParameters packet with this session's values.  3.1.5.3.2, 3.1.5.4.1"""
+    """Return the ConnectionParameters packet with this session's values.  3.1.5.3.2, 3.1.5.4.1"""
     return ConnectionParameters(
         recoverable_ack_timeout_ms=data.recoverable_ack_send_timeout_ms,
         ack_timeout_ms=data.ack_wait_timeout_ms,
@@ -142,8 +147,10 @@ def proposed_parameters(data: SessionData) -> ConnectionParameters:
 
 
 def open_session(data: SessionData, window_size: int, now: Moment) -> None:
-    """Open the session, because both sides know the parameters. A window of 0 would block, so it counts as 1.
-    3.1.5.4"""
+    """Open the session, because both sides now know the parameters.  3.1.5.4
+
+    A window of 0 would block the session, so it counts as 1.
+    """
     data.received_window_size = max(1, window_size)
     data.state = SessionState.OPEN
     data.status = ConnectionStatus.ESTABLISHED

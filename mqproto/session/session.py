@@ -1,4 +1,4 @@
-"""A session as its queue manager sees it: it turns bytes into UserMessages, and these into bytes.  3.1.5, 3.1.6"""
+"""A session as its queue manager sees it: it turns bytes into UserMessages, and back.  3.1.5, 3.1.6"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from mqproto.wire.patch import beginning
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
 
 Data: TypeAlias = bytes | bytearray | memoryview
-"""The types of bytes that are accepted."""
+"""The types that are accepted for bytes."""
 
 
 class Rule(NamedTuple):
@@ -71,7 +71,10 @@ RECEIVE: Final = {
     (SessionState.WAITING_CPR_MSG, ConnectionParameters): Rule("3.1.5.4.2", adopt_parameters),
     (SessionState.OPEN, SessionAck): Rule("3.1.5.5", take_session_ack),
 }
-"""The states that expect each internal packet; OPEN also expects UserMessages. Any other pair closes the session."""
+"""What to do with each internal packet, by the state that expects it. OPEN also expects UserMessages.
+
+Any other pair of state and packet closes the session.
+"""
 
 UNWELCOME: Final = {
     EstablishConnection: "3.1.5.3",
@@ -86,23 +89,26 @@ WELCOME: Final = {
     )
     for state in SessionState
 }
-"""The packets that each state expects, for the PacketBuffer, which judges the first 16 bytes.
+"""The packets that each state expects. The PacketBuffer uses it to judge a packet's first 16 bytes.
 
-Before a session is open, each state expects one packet of one size, and the next state another. So a peer sends exactly
-604 bytes, an EstablishConnection and a ConnectionParameters, or is refused at a packet's head. At most 572 bytes are
-kept. Bytes that come after the session was closed are ignored.
+Before a session is open, each state expects one packet of one fixed size, and the next state expects another. So a peer
+sends exactly 604 bytes, an EstablishConnection and a ConnectionParameters, or is refused at the head of a packet. At
+most 572 bytes are kept. Bytes that arrive after the session was closed are ignored.
 """
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
-"""The most unacknowledged bytes on a session that a stranger has opened."""
+"""The maximum number of unacknowledged bytes on a session that a stranger has opened."""
 PACKET_MS: Final = 60_000
 PACKET_BYTES_PER_S: Final = 8 * 1024
-"""The rate that determines how long a packet that has begun may take, from any peer: a fixed time, plus its size at
-this rate. More time would be useless, because its sender waits for our acknowledgment only 20 to 120 s (3.1.2.4).
+"""The rate that determines how long any peer may take to send a packet that it has begun.
+
+The time allowed is a fixed time plus the packet's size at this rate. More time would be useless, because the packet's
+sender waits for our acknowledgment only for 20 to 120 s (3.1.2.4).
 """
 UNSAVED_LIMIT: Final = 0x7FFF
-"""The most sent messages that are not saved, half of the 16-bit circle. Beyond it, an old acknowledgment could not be
-told from a new one.
+"""The maximum number of sent messages that are not saved yet: half of the 16-bit circle.
+
+Beyond that, an old acknowledgment could not be told from a new one.
 """
 
 
@@ -110,7 +116,7 @@ class Session:
     """One transport connection to a neighbour, from its first byte to its last.
 
     Args:
-        admit: decides whether the peer is believed, and whether it gets a session; by default nobody is believed.
+        admit: decides whether the peer is believed, and whether it gets a session. By default, nobody is believed.
         certified: the queue manager to which the peer's certificate is pinned.
     """
 
@@ -148,7 +154,7 @@ class Session:
         self._shapes = Shapes()
         self._order = 0
         self.has_refused = False
-        """Whether the session ended because a UserMessage from the neighbour could not be taken."""
+        """Whether the session ended because we could not take a UserMessage from the neighbour."""
 
     @property
     def remote_address(self) -> str:
@@ -169,7 +175,7 @@ class Session:
 
     @property
     def address(self) -> str:
-        """The neighbour's address, if its host is a name and was reached; else its host."""
+        """The neighbour's address if its host is a name and was reached; otherwise its host."""
         return self.data.address or self.data.remote_address
 
     @property
@@ -179,7 +185,7 @@ class Session:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the peer has connected to us, and the session is not open yet."""
+        """Whether the peer has connected to us but the session is not open yet."""
         return self.is_accepted and self.data.state in (
             SessionState.WAITING_EC_MSG,
             SessionState.WAITING_CP_MSG,
@@ -192,7 +198,7 @@ class Session:
 
     @property
     def is_met(self) -> bool:
-        """Whether the peer is a stranger at the place where the queue manager with its GUID was met."""
+        """Whether the peer is a stranger at the address where the queue manager with its GUID was met."""
         return self.data.met
 
     @property
@@ -202,7 +208,7 @@ class Session:
 
     @property
     def window(self) -> int:
-        """The number of messages that may be unacknowledged at a time, by the windows of both ends."""
+        """The number of messages that may be unacknowledged at a time: the smaller of the two ends' windows."""
         return min(self.data.settings.window_size, self.data.received_window_size)
 
     @property
@@ -212,7 +218,7 @@ class Session:
 
     @property
     def acknowledged_ms(self) -> float | None:
-        """The time that the neighbour has recently taken to acknowledge a message; None if it acknowledged none."""
+        """How long the neighbour has recently taken to acknowledge a message; None if it never did."""
         return self.data.acknowledged_ms
 
     @property
@@ -222,12 +228,12 @@ class Session:
 
     @property
     def closed(self) -> CloseTransport | None:
-        """Why the session closed itself, or None."""
+        """Why the session closed itself; None if it did not."""
         return self.data.closed
 
     @property
     def room(self) -> int:
-        """How many more messages may be sent, by the window, which counts messages, and by our own limit in bytes.
+        """How many more messages may be sent, given the window in messages and our own limit in bytes.
 
         3.1.7.1 compares only with our WindowSize, so a neighbour with a smaller window could never slow us down.
         """
@@ -239,7 +245,7 @@ class Session:
 
     @property
     def room_bytes(self) -> int:
-        """How many more bytes may be sent; a larger message may leave if no other is on its way."""
+        """How many more bytes may be sent. A larger message may leave if no other is on its way."""
         data = self.data
         limit_bytes = data.settings.in_flight_bytes
         if not (data.initiator or data.proven):
@@ -247,13 +253,13 @@ class Session:
         return limit_bytes - data.in_flight_bytes
 
     def opened(self, now: Moment, address: str = "") -> None:
-        """The transport that we asked for is open, to this address of the host."""
+        """Note that the transport that we asked for is open, to this address of the host."""
         self.data.address = address
         request_connection(self.data, now)
 
     @property
     def begun_bytes(self) -> int:
-        """Return the number of bytes of an incomplete packet."""
+        """The number of bytes that have arrived of an incomplete packet."""
         return self._buffer.pending_bytes
 
     @property
@@ -267,16 +273,16 @@ class Session:
         return self._buffer.is_hollow
 
     def drop_body(self, may_drop: Callable[[bytes], bool]) -> None:
-        """Drop the body of an arriving message, if that is allowed; zeros replace it.
+        """Drop the body of an arriving message if that is allowed; zeros replace it.
 
-        may_drop: decides that; it gets the message without its body, its extension and later headers.
+        may_drop: decides whether it is allowed, given the message without its body, its extension and later headers.
         """
         found = beginning(self._buffer.pending) if self.is_open else None
         if found is not None and may_drop(found[0]):
             self._buffer.drop(found[1], found[2])
 
     def receive(self, chunk: Data, now: Moment) -> list[Run]:
-        """Take bytes as they arrived. Return the UserMessages among them, in order, checked but not decoded.
+        """Take bytes as they arrive. Return the UserMessages in them, in order, checked but not decoded.
 
         Any fault in the bytes closes the session; `closed` says why.  3.1.5.1
         """
@@ -301,9 +307,9 @@ class Session:
         return runs
 
     def _time_packet(self, begun_bytes: int, came_bytes: int, now: Moment) -> None:
-        """Start, continue or stop the timer of an incomplete packet, which runs from the packet's beginning.
+        """Start, continue or stop the timer of an incomplete packet, which runs from the packet's first byte.
 
-        begun_bytes: the bytes of the incomplete packet before the latest bytes came.
+        begun_bytes: how many bytes of the incomplete packet were there before the latest bytes came.
         """
         left_bytes = self.begun_bytes
         if not left_bytes or self.data.closed is not None:
@@ -314,11 +320,11 @@ class Session:
 
     @property
     def _packet_bytes(self) -> int:
-        """The size of the incomplete packet, as far as it is known."""
+        """The size of the incomplete packet, as far as it is known yet."""
         return self.begun_bytes + self._buffer.missing_bytes
 
     def _shake_hands(self, chunk: Data, now: Moment) -> None:
-        """Take one packet after another until the session is open, because each decides what may follow it."""
+        """Take one packet after another until the session is open. Each packet decides what may follow it."""
         data = self.data
         while data.state not in (SessionState.OPEN, SessionState.CLOSED):
             packets = self._buffer.feed(chunk, WELCOME[data.state])
@@ -354,7 +360,10 @@ class Session:
             raise self._buffer.fault
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
-        """Send at least one message; the caller has checked that there is `room`.  3.1.7.1.6"""
+        """Send these messages, of which there is at least one.  3.1.7.1.6
+
+        The caller has checked that there is `room`.
+        """
         for entry in entries:
             self._order += 1
             entry.order = self._order
@@ -367,9 +376,9 @@ class Session:
         say_paused(self.data)
 
     def acknowledge(self, now: Moment | None = None) -> None:
-        """Acknowledge all that was received; the outbox leaves only after the commit.
+        """Acknowledge everything received. The outbox leaves only after the commit.
 
-        now: if it is given, the acknowledgment may wait a little for more messages.
+        now: if given, the acknowledgment may wait a little for more messages.
         """
         if self.data.state is SessionState.OPEN and (now is None or is_due(self.data, now)):
             acknowledge(self.data)
@@ -393,7 +402,7 @@ class Session:
         return [pending[order] for order in sorted(pending)]
 
     def unacknowledged(self) -> list[InFlight]:
-        """Return the messages whose receipt the neighbour has not acknowledged."""
+        """Return the sent messages whose receipt the neighbour has not acknowledged."""
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:
@@ -407,14 +416,15 @@ class Session:
         self.data.close(section, reason)
 
     def refuse(self, section: str, reason: str) -> None:
-        """Close the session because a UserMessage from the neighbour cannot be taken. Our own messages are not the
-        cause.
+        """Close the session because a UserMessage from the neighbour cannot be taken.
+
+        So our own messages are not the cause.
         """
         self.has_refused |= self.data.closed is None
         self.data.close(section, reason)
 
     def expired(self, timer: Timer, now: Moment) -> None:
-        """Handle a session timer that is due."""
+        """Handle the expiry of a session timer."""
         data = self.data
         if timer is Timer.SESSION_INITIALIZATION:  # 3.1.6.6
             data.close("3.1.6.6", f"no answer during the handshake, in state {data.state.name}")

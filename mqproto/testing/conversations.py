@@ -1,4 +1,4 @@
-"""Strategies for whole sessions: the handshake, messages of all kinds both ways, and acknowledgments."""
+"""Strategies for whole sessions: handshakes, all kinds of messages both ways, and acknowledgments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class _ConversationSide:
-    """One of the two sides, with the counts for its SessionHeaders.  [MS-MQQB] 3.1.1.6.1"""
+    """One of the two sides of a session, with the counts for its SessionHeaders.  [MS-MQQB] 3.1.1.6.1"""
 
     guid: Guid
     window: int
@@ -49,9 +49,9 @@ class _ConversationSide:
     recoverable_sent: int = 0
     unacknowledged: int = 0
     saved: int = 0
-    """How many of the side's recoverable messages the other side has flagged as saved."""
+    """How many of this side's recoverable messages the other side has flagged as saved."""
     transactional: list[int] = field(default_factory=list)
-    """The message identifiers of its sequence, in order."""
+    """The message identifiers of the side's sequence, in order."""
 
     @property
     def sequence(self) -> TxSequenceId:
@@ -60,14 +60,14 @@ class _ConversationSide:
 
 @st.composite
 def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A session from its first packet on, without faults: each packet arrives before the next one is sent.
+    """Draw a faultless session from its first packet on: each packet arrives before the next one is sent.
 
-    Both sides keep to the windows, and the counts are right. A side may acknowledge some or all received messages,
-    in a packet of its own or on a message. OrderAcks and FinalAcks answer transactional messages; each sequence begins
-    with 1.
+    Both sides keep to the windows, and the counts are right. A side may acknowledge some or all of the messages that it
+    has received, in a packet of its own or in a header of a message. OrderAcks and FinalAcks answer transactional
+    messages; each sequence begins with 1.
 
     Args:
-        longest: the most packets after the handshake.
+        longest: the maximum number of packets after the handshake.
     """
     first, second = draw(st.lists(queue_managers(), min_size=2, max_size=2, unique=True))
     windows = draw(st.tuples(*[st.sampled_from([1, 2, 64, 0xFFFF])] * 2))
@@ -100,7 +100,7 @@ def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
 
 @st.composite
 def _handshakes(draw: st.DrawFn, initiator: _ConversationSide, acceptor: _ConversationSide) -> list[Turn]:
-    """The four packets that open a session.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
+    """Draw the four packets that open a session.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
     time_stamp_ms, ping = draw(U32), draw(st.booleans())
     server = draw(st.sampled_from([acceptor.guid, NULL_GUID]))
     recoverable_ms, ack_ms = draw(st.integers(500, 120_000)), draw(st.integers(20_000, 120_000))
@@ -127,8 +127,9 @@ def _handshakes(draw: st.DrawFn, initiator: _ConversationSide, acceptor: _Conver
 
 @st.composite
 def _session_headers(draw: st.DrawFn, one: _ConversationSide, other: _ConversationSide) -> SessionHeader:
-    """A possible SessionHeader from `one` about `other`'s messages: some of them were received, and some recoverable
-    ones saved.
+    """Draw a possible SessionHeader from `one` about messages of `other`.
+
+    It says that some of these were received, and that some of the recoverable ones were saved.
     """
     received = draw(st.integers(0, other.unacknowledged))
     other.unacknowledged -= received
@@ -147,7 +148,7 @@ def _session_headers(draw: st.DrawFn, one: _ConversationSide, other: _Conversati
 
 @st.composite
 def _messages(draw: st.DrawFn, kind: str, one: _ConversationSide, other: _ConversationSide) -> UserMessage:
-    """A message from `one`, without a SessionHeader."""
+    """Draw a message from `one`, without a SessionHeader."""
     message_id = one.sent + 1
     if kind in ("order ack", "final ack"):
         number = draw(st.integers(1, len(other.transactional)))
@@ -184,7 +185,10 @@ def _messages(draw: st.DrawFn, kind: str, one: _ConversationSide, other: _Conver
 
 @st.composite
 def nearly_valid_conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A conversation with one fault: a packet is mutated, lost, duplicated, late, inserted, or from the other side."""
+    """Draw a conversation with one fault.
+
+    A packet is mutated, lost, duplicated, late or inserted, or comes from the wrong side.
+    """
     turns = draw(conversations(longest=longest))
     at = draw(st.integers(0, len(turns) - 1))
     turn = turns[at]

@@ -1,4 +1,4 @@
-"""Strategies for headers: everything that the specification allows, including limits and reserved bits."""
+"""Strategies for headers: all that the specification allows, with limit values and reserved bits."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[P, st.SearchStrategy[T]]) -> Callable[P, st.SearchStrategy[T]]:
-    """Cache the strategies that a function returns, because hypothesis examines each new strategy, which takes as long
-    as a draw.
+    """Cache the strategies that a function returns.
+
+    Hypothesis examines each new strategy, which takes as long as a draw.
     """
     return cast("Callable[P, st.SearchStrategy[T]]", cache(make))
 
@@ -70,50 +71,56 @@ _GUID: Final = st.binary(min_size=17, max_size=17)
 
 
 def u8(draw: st.DrawFn) -> int:
-    """Draw a number like `U8`, in one draw."""
+    """Draw a number as `U8` does, but in a single draw."""
     number = draw(_BYTE)
     return (0, 0xFF)[number >> 1 & 1] if number & 1 else number >> 1
 
 
 def u16(draw: st.DrawFn) -> int:
-    """Draw a number like `U16`, in one draw."""
+    """Draw a number as `U16` does, but in a single draw."""
     number = draw(_HALF)
     return (0, 0xFFFF)[number >> 1 & 1] if number & 1 else number >> 1
 
 
 def u32(draw: st.DrawFn) -> int:
-    """Draw a number like `U32`, in one draw."""
+    """Draw a number as `U32` does, but in a single draw."""
     number = draw(_WORD)
     return (0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)[number >> 1 & 3] if number & 1 else number >> 1
 
 
 def guid(draw: st.DrawFn) -> Guid:
-    """Draw a GUID like `guids`, in one draw."""
+    """Draw a GUID as `guids` does, but in a single draw."""
     data = draw(_GUID)
     return NULL_GUID if data[16] & 1 else Guid(data[:16])
 
 
 @made_once
 def guids() -> st.SearchStrategy[Guid]:
-    """Any GUID, sometimes the null GUID."""
+    """Return a strategy for any GUID, sometimes the null GUID."""
     return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
 
 
 @made_once
 def queue_managers() -> st.SearchStrategy[Guid]:
-    """The GUID of a queue manager, which is never null."""
+    """Return a strategy for the GUID of a queue manager, which is never null."""
     return st.integers(1, 2**128 - 1).map(lambda number: Guid(number.to_bytes(16, "big")))
 
 
 @made_once
 def padding() -> st.SearchStrategy[bytes]:
-    """Padding bytes with any content that a sender may leave there. Only padding of the right size reaches the wire."""
+    """Return a strategy for padding bytes, with any content that a sender may leave there.
+
+    Only padding of the right size reaches the wire.
+    """
     return st.binary(max_size=3)
 
 
 @made_once
 def texts(longest: int) -> st.SearchStrategy[str]:
-    """Text without NUL of at most `longest` UTF-16 units, unpaired surrogates included."""
+    """Return a strategy for text without NUL, of at most `longest` UTF-16 units.
+
+    Unpaired surrogates are included.
+    """
     characters = st.characters(exclude_characters="\0", exclude_categories=())
     return st.text(characters, max_size=longest).map(lambda text: _cut(text, longest))
 
@@ -126,13 +133,13 @@ def _cut(text: str, longest: int) -> str:
 
 @made_once
 def labels() -> st.SearchStrategy[str | None]:
-    """None, a label of just its NUL, short labels, and the longest."""
+    """Return a strategy for None, a label of nothing but its NUL, short labels, and the longest label."""
     return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(60)
 
 
 @made_once
 def direct_names() -> st.SearchStrategy[str]:
-    """Direct format names in their form on the wire, without `DIRECT=`, and other texts."""
+    """Return a strategy for direct format names as on the wire, without `DIRECT=`, and for other texts."""
     usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
     return usual | texts(20) | st.just("OS:" + "q" * 300)
 
@@ -152,7 +159,7 @@ def tx_sequence_ids() -> st.SearchStrategy[TxSequenceId]:
 def base_headers(
     draw: st.DrawFn, *, internal: bool = False, session: bool = False, debug: bool = False
 ) -> BaseHeader:
-    """A BaseHeader whose bits announce just these headers. TR comes only with DH."""
+    """Draw a BaseHeader whose bits announce exactly these headers. TR is set only together with DH."""
     header = BaseHeader(reserved=u8(draw), flags=u16(draw), time_to_reach_queue_s=u32(draw))
     header.internal = internal
     header.session_header = session
@@ -163,7 +170,7 @@ def base_headers(
 
 @made_once
 def queue_name(kind: int) -> st.SearchStrategy[QueueName]:
-    """A queue's name of the type that these bits give."""
+    """Return a strategy for a queue's name, of the type that these bits give."""
     if kind in (NO_QUEUE, SAME_AS_ADMIN_QUEUE):
         return st.none()
     if kind == PUBLIC:
@@ -190,7 +197,7 @@ def user_headers(
     soap: bool = False,
     multi_queue_format: bool = False,
 ) -> UserHeader:
-    """A UserHeader whose bits announce just these headers."""
+    """Draw a UserHeader whose bits announce exactly these headers."""
     header = UserHeader(
         source_queue_manager=guid(draw),
         queue_manager_address=guid(draw),
@@ -237,7 +244,7 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
 
 @made_once
 def sids() -> st.SearchStrategy[str]:
-    """Security identifiers as text, in each form of [MS-DTYP] 2.4.2.1."""
+    """Return a strategy for security identifiers as text, in each form of [MS-DTYP] 2.4.2.1."""
     authorities = st.sampled_from(["5", "1", "4294967295", "0x100000000000"])
     return st.builds(
         lambda authority, numbers: "-".join(["S-1", authority, *map(str, numbers)]),
@@ -249,7 +256,7 @@ def sids() -> st.SearchStrategy[str]:
 @made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
-    """A SecurityHeader with at least one item; the sender may be a SID, and the key a SIMPLEBLOB."""
+    """Draw a SecurityHeader with at least one item. The sender may be a SID, the key a SIMPLEBLOB."""
     item = st.binary(max_size=40)
     header = SecurityHeader(
         flags=u16(draw),

@@ -30,7 +30,10 @@ _LARGE: Final = st.builds(
 
 
 def public_key_blobs() -> st.SearchStrategy[PublicKeyBlob]:
-    """A PUBLICKEYBLOB of any size. The modulus is any number, so most are not valid keys."""
+    """Return a strategy for a PUBLICKEYBLOB of any size.
+
+    The modulus is any number, so most of the blobs are not valid keys.
+    """
     return st.builds(
         PublicKeyBlob,
         reserved=_U16,
@@ -41,7 +44,7 @@ def public_key_blobs() -> st.SearchStrategy[PublicKeyBlob]:
 
 
 def simple_blobs() -> st.SearchStrategy[SimpleBlob]:
-    """A SIMPLEBLOB of each algorithm, for private keys of any size."""
+    """Return a strategy for a SIMPLEBLOB of any algorithm, for private keys of any size."""
     return st.builds(
         SimpleBlob,
         reserved=_U16,

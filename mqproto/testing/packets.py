@@ -52,7 +52,7 @@ OPTIONAL: Final = ("transaction", "security", "debug", "soap", "multi", "session
 @made_once
 @st.composite
 def user_messages(draw: st.DrawFn) -> UserMessage:
-    """A UserMessage with any set of headers."""
+    """Draw a UserMessage with any set of headers."""
     # One draw for all: half of the messages have any set of headers; of the rest most have none, a few all.
     some, kind = divmod(draw(st.integers(0, 8 * 2 ** len(OPTIONAL) - 1)), 8)
     has = {name for place, name in enumerate(OPTIONAL) if kind == 7 or (kind < 4 and some >> place & 1)}
@@ -121,7 +121,7 @@ def session_acks() -> st.SearchStrategy[SessionAck]:
 
 @made_once
 def packets() -> st.SearchStrategy[Packet]:
-    """Any packet that crosses a session."""
+    """Return a strategy for any packet that is sent on a session."""
     return st.one_of(
         user_messages(),
         order_acks(),
@@ -134,7 +134,7 @@ def packets() -> st.SearchStrategy[Packet]:
 
 @made_once
 def order_queues() -> st.SearchStrategy[int | str]:
-    """The order queue by its identifier, or by a direct name in upper, lower or mixed case."""
+    """Return a strategy for the order queue: its identifier, or a direct name in any mix of case."""
     path = st.sampled_from([ORDER_QUEUE_PATH, ORDER_QUEUE_PATH.lower(), ORDER_QUEUE_PATH.upper()])
     return st.just(ORDER_QUEUE) | st.builds(str.__add__, st.just("TCP:10.0.0.1"), path)
 
@@ -175,7 +175,10 @@ def pings() -> st.SearchStrategy[Ping]:
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """These bytes after a few mutations: bytes and words are overwritten; pieces are lost, duplicated or inserted."""
+    """Draw these bytes after a few mutations.
+
+    Bytes and words are overwritten, and pieces are lost, duplicated or inserted.
+    """
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(changed)))
@@ -209,12 +212,12 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
 
 @made_once
 def nearly_valid_packets() -> st.SearchStrategy[bytes]:
-    """Packets that were valid before a few mutations; some still are."""
+    """Return a strategy for packets that were valid before a few mutations. Some of them still are."""
     return packets().map(encode_packet).flatmap(mutated)
 
 
 @st.composite
 def chunked(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """`data` in pieces such as TCP might deliver."""
+    """Draw a way to cut `data` into pieces, such as TCP might deliver."""
     cuts = sorted(draw(st.sets(st.integers(0, len(data)))))
     return [data[i:j] for i, j in zip([0, *cuts], [*cuts, len(data)], strict=True)]

@@ -10,15 +10,16 @@ from mqproto.wire.guid import Guid
 
 
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
-    """Where to send a message's acknowledgments: to a direct name if the message came by one, else to its sender's
-    GUID.
+    """Return where to send a message's acknowledgments.
+
+    That is a direct name if the message came by one; otherwise it is its sender's GUID.
     """
     user = message.user
     return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
 
 
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
-    """QueueManagerAddress and DestinationQueue that lead to the order queue of a message's sender.  3.1.7.17
+    """Return QueueManagerAddress and DestinationQueue for the order queue of a message's sender.  3.1.7.17
 
     The sender is the original one (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
     """
@@ -30,7 +31,10 @@ def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
 def make_order_ack(
     reply_to: ReplyTo, place: tuple[TxSequenceId, int], identity: Guid, message_id: int, now: Moment
 ) -> UserMessage:
-    """Make an OrderAck: all messages of a sequence up to a number are on our disk; 0 means none is.  2.2.4"""
+    """Make an OrderAck: it says that all messages of a sequence up to a number are on our disk.  2.2.4
+
+    The number 0 means that none of them is.
+    """
     identifier, number = place
     manager, destination = order_queue_of(reply_to)
     return OrderAck(

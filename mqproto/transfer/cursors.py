@@ -1,7 +1,7 @@
-"""The progress of an outgoing sequence, as positions in its queue.  3.1.1.6.2
+"""How far an outgoing sequence has progressed, given as positions in its queue.  3.1.1.6.2
 
-Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
-begins after `base`; so message `number` is at position `base + number`.
+Positions count all messages that ever joined the queue. Numbers, which start from 1, count the messages of the current
+sequence, which begins after `base`. So message `number` is at position `base + number`.
 
     base        acknowledged    saved_through   sent_ceiling             last
      │ OrderAck came │ next hop has │ was sent once │ was never sent       │
@@ -11,8 +11,8 @@ begins after `base`; so message `number` is at position `base + number`.
 
     a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
 
-`sent_through`, the position of the window's head, is at or before `sent_ceiling`: when a session breaks it moves back.
-base, acknowledged, saved_through, last and stored_ceiling are on disk.
+`sent_through` is the position just before the window's head. It is at or before `sent_ceiling`, because it moves back
+when a session breaks. base, acknowledged, saved_through, last and stored_ceiling are on disk.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from __future__ import annotations
 from typing import Final
 
 CEILING_BLOCK: Final = 256
-"""How many positions the stored ceiling may be ahead of the sent messages, so that few sends wait for a commit."""
+"""How far, in positions, the stored ceiling may be ahead, so that few sends wait for a commit."""
 
 
 class Cursors:
-    """The places of one sequence; all of them are positions. Before anything is sent, all except `last` are the same.
+    """The places of one sequence, all of them positions. At the start, all except `last` are the same.
 
     base: the position before the first message of the current sequence.
-    acknowledged: the last message that an OrderAck has acknowledged; all before it are acknowledged, too.
-    saved_through: the last message such that the next hop has all messages up to it on its disk.
-    sent_ceiling: no message after it was ever sent. It is unknown after a restart, so it begins as the stored ceiling.
+    acknowledged: the last message that an OrderAck has acknowledged; all messages before it are acknowledged, too.
+    saved_through: the last message up to which the next hop has all messages on its disk.
+    sent_ceiling: no message after it was ever sent. After a restart it is unknown, so it starts as the stored ceiling.
     stored_ceiling: the ceiling in the store.
-    resend_after, resend_through: during a resend, the messages between these two have yet to be read.
+    resend_after, resend_through: during a resend, the messages after `resend_after`, up to `resend_through`, have yet
+        to be read.
     resent_through: the last message that was sent again.
     """
 
@@ -51,20 +52,22 @@ class Cursors:
         self.begin(last)
 
     def begin(self, last: int) -> None:
-        """Begin a new sequence after the last message of the queue, without messages of its own yet."""
+        """Begin a new sequence after the last message of the queue. It has no messages of its own yet."""
         self.base = self.acknowledged = self.saved_through = self.sent_ceiling = self.stored_ceiling = last
         self.end_resend()
 
     def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
-        """Continue from the store's state. The next hop has all acknowledged messages."""
+        """Continue from the state in the store. The next hop has all acknowledged messages."""
         self.base, self.acknowledged = base, acknowledged
         self.saved_through = max(saved_through, acknowledged)
         self.stored_ceiling, self.sent_ceiling = ceiling, min(ceiling, last)
         self.check(last)
 
     def send(self, position: int) -> bool:
-        """Note that all messages up to a position leave. Return whether the raised stored ceiling must be on disk
-        first."""
+        """Note that all messages up to a position leave.
+
+        Return whether the stored ceiling has been raised, so that it must be on disk before they leave.
+        """
         self.sent_ceiling = max(self.sent_ceiling, position)
         if self.sent_ceiling <= self.stored_ceiling:
             return False
@@ -72,7 +75,7 @@ class Cursors:
         return True
 
     def save(self, position: int) -> bool:
-        """Note that the next hop has all messages up to a position. Return whether that is news."""
+        """Note that the next hop has all messages up to a position. Return whether this was not known yet."""
         if position <= self.saved_through:
             return False
         self.saved_through = position
@@ -82,8 +85,8 @@ class Cursors:
         """Note that the destination, and so the next hop, has all messages up to a position.
 
         Returns:
-            Whether these are more messages than were sent again. If so, the first copies were only late, and the resend
-            ends.
+            Whether these include messages beyond those that were sent again. If so, the first copies were
+            only late, and the resend ends.
         """
         self.acknowledged = position
         self.saved_through = max(self.saved_through, position)
@@ -100,11 +103,11 @@ class Cursors:
 
     @property
     def last_ack(self) -> int:
-        """The number in the last OrderAck; 0 if none came for the current sequence."""
+        """The number in the last OrderAck; 0 if none has come for the current sequence."""
         return self.acknowledged - self.base
 
     def check(self, last: int) -> None:
-        """Assert that the positions are in the order of the picture."""
+        """Assert that the positions are in the same order as in the picture."""
         places = self.base, self.acknowledged, self.saved_through, last
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
         most = min(self.stored_ceiling, last)

@@ -1,11 +1,12 @@
-"""Remembers the dead letters of messages that may have arrived, until their destinations report the outcome.  [MS-MQQB]
-3.1.1.1.1.7
+"""Remembers the dead letters of messages that may have arrived, until the outcome is reported.
 
-With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its
-outcome is then unknown, so it is in doubt. A row in a queue of the store, at the dead letter's position, marks the
-letter, so an acknowledgment that comes after a restart also finds it. The row is the FinalAck that this queue manager
-would have sent for such a message, and identifies the message. Each queue with letters in doubt, the system's or an
-application's, has such a queue of marks.
+[MS-MQQB] 3.1.1.1.1.7
+
+With `expire_sent = figures`, a transactional message expires even if it was sent and its OrderAck is still awaited. Its
+outcome is then unknown, so it is in doubt until its destination reports the outcome. A row in a queue of the store, at
+the same position as the dead letter, marks the letter. So even an acknowledgment that comes after a restart finds it.
+The row is the FinalAck that this queue manager would have sent for such a message, and identifies the message. Each
+queue with letters in doubt, whether it is the system's or an application's, has such a queue of marks.
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ from mqproto.wire import (
 )
 
 IN_DOUBT_NAME: Final = "in_doubt$"
-"""The name of that queue of marks in the store. It has the order queue's kind, and its messages stay in memory.
+"""The name, in the store, of a queue of marks for the system's letters in doubt.
 
-For an application's letters, the number of their lane follows.
+For an application's letters, the number of their lane is appended. The queue has the order queue's kind, and its
+messages stay in memory.
 """
 DOUBTS: Final = 65_536
-"""The most messages in doubt, at about 500 bytes each. Beyond that the oldest remains an ordinary dead letter."""
+"""The maximum number of messages in doubt, at about 500 bytes each.
+
+When there are more, the oldest one remains as an ordinary dead letter.
+"""
 
 
 class Doubt(NamedTuple):
     """One message in doubt.
 
-    lane: the store's number of the lane that has its dead letter.
+    lane: the number, in the store, of the lane that has its dead letter.
     letter: the position of its dead letter.
     """
 
@@ -53,14 +58,14 @@ class Doubt(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The place of its dead letter: lane and position."""
+        """The place of its dead letter: the lane and the position."""
         return self.lane, self.letter
 
 
 class Doubts:
-    """All messages in doubt, by their places in their sequences and by their letters.
+    """All messages in doubt, by their places in their sequences, and by the places of their dead letters.
 
-    They are transactional, so a queue's letters in doubt are all in its first lane.
+    They are transactional, so all of a queue's letters in doubt are in its first lane.
 
     Args:
         letters: the system's queue of dead letters.
@@ -73,10 +78,10 @@ class Doubts:
         self._next_queue = next_queue
         self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
         self._by_letter: dict[tuple[int, int], Doubt] = {}
-        """The messages in doubt, the oldest first."""
+        """The messages in doubt by the places of their dead letters, the oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
-        """By a lane of dead letters, the store's number of the queue of marks for the letters in doubt."""
+        """By lane of dead letters, the store's number of the queue of marks for letters in doubt."""
         for row in state.queues:
             if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
                 self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue
@@ -92,7 +97,7 @@ class Doubts:
         return len(self._by_letter)
 
     def are_in(self, lane: int) -> bool:
-        """Whether letters in doubt are, or were, in a lane of the store."""
+        """Return whether a lane of the store has, or once had, letters in doubt."""
         return lane in self._lists
 
     def _list_beside(self, lane: int) -> int:
@@ -104,7 +109,7 @@ class Doubts:
         return number
 
     def add(self, message: UserMessage, letters: LocalQueue, now: Moment) -> None:
-        """Remember a message that may have arrived, and that has just become the last dead letter of a queue."""
+        """Remember a message that may have arrived. Its dead letter was the last to join the given queue."""
         lane = letters.lane(0)
         letter = lane.last_position
         if len(self) >= DOUBTS:
@@ -133,11 +138,11 @@ class Doubts:
         self._by_letter[doubt.place] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
 
     def at(self, identifier: TxSequenceId, number: int) -> Doubt | None:
-        """The message in doubt that has this place in a sequence."""
+        """Return the message in doubt that has this place in a sequence; None if there is none."""
         return self._by_place.get(identifier, {}).get(number)
 
     def between(self, identifier: TxSequenceId, first: int, last: int) -> Iterator[Doubt]:
-        """Yield the messages in doubt with numbers from `first` to `last`, both included."""
+        """Yield the messages in doubt with numbers from `first` to `last`, both inclusive."""
         of_sequence = self._by_place.get(identifier, {})
         if last - first < len(of_sequence):
             yield from (of_sequence[number] for number in range(first, last + 1) if number in of_sequence)
@@ -145,11 +150,11 @@ class Doubts:
             yield from (doubt for number, doubt in sorted(of_sequence.items()) if first <= number <= last)
 
     def of_letter(self, lane: int, letter: int) -> Doubt | None:
-        """The message in doubt whose dead letter is at a position of a lane."""
+        """Return the message in doubt whose dead letter is at a position of a lane; None if there is none."""
         return self._by_letter.get((lane, letter))
 
     def forget(self, doubt: Doubt) -> None:
-        """Forget a message in doubt, because it is decided or no longer matters."""
+        """Forget a message in doubt, because its outcome is known or no longer matters."""
         of_sequence = self._by_place[doubt.identifier]
         del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:

@@ -1,4 +1,4 @@
-"""Incoming sequences: messages are accepted in order and once, and held behind gaps.  3.1.5.8.6"""
+"""Incoming sequences: messages are accepted once and in order, and are held behind gaps.  3.1.5.8.6"""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
 
 
 def begins(header: TransactionHeader) -> bool:
-    """Whether a transactional message comes next if its sequence is unknown."""
+    """Return whether a transactional message is the next one if its sequence is unknown."""
     return not header.previous_tx_sequence_number
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
-"""Identifies an incoming sequence: source queue manager, number of the local queue, and the name of this queue in the
-first packet.
+"""Identifies an incoming sequence.
+
+The key consists of the source queue manager, the number of the local queue, and this queue's name in the first packet.
 """
 
 
 def held_name(key: SequenceKey) -> str:
-    """The store's name for the queue of a sequence's held messages; it contains the sequence's whole key."""
+    """Return the store's name for the queue of a sequence's held messages. It contains the whole key."""
     source, queue, name = key
     if isinstance(name, bytes):
         name = f"{{{guid_text(name)}}}"
@@ -60,16 +61,16 @@ class ArrivalVerdict(Enum):
     ACCEPT = auto()
     """The message comes next: it goes into the queue."""
     HOLD = auto()
-    """The message came early: keep it until the missing messages have come."""
+    """The message came early: keep it until the missing messages have arrived."""
     DUPLICATE = auto()
     """The message was accepted or is held already: drop it, and repeat the OrderAck."""
     OVERFLOW = auto()
-    """The message came early and the limit of held messages is reached: drop it; its sender still has it."""
+    """The message came early, but the limit of held messages is reached: drop it. Its sender still has it."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A message that came early. `position` is its place in the sequence's HELD queue."""
+    """A message that came early. `position` is its place in the sequence's queue of held messages."""
 
     header: TransactionHeader
     packet: bytes
@@ -77,10 +78,11 @@ class Held:
 
 
 class IncomingSequence:
-    """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
+    """The messages that one source queue manager sends to one of our queues by one of its names.
 
-    A sequence outlives sessions, restarts and routes, so its key is these three, not the session. A sender may number
-    messages under a private and a direct format name separately, so the name is part of the key (see spellings.py).
+    [MS-MQDMPR] 3.1.1.5. A sequence outlives sessions, restarts and routes, so its key consists of these three, and not
+    of the session. A sender may number its messages separately for a private and a direct format name, so the name is
+    part of the key (see spellings.py).
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class IncomingSequence:
         self.last_access_s = now.utc_s
         self.reply_to = ReplyTo(self.source, None)
         self.peer = ""
-        """The address from which the last message came, and to which acknowledgments go."""
+        """The address from which the last message came, and to which acknowledgments are sent."""
         self.held_bytes = 0
         self.held_count_total = 0
         self.duplicate_count = 0
@@ -117,11 +119,11 @@ class IncomingSequence:
 
     @property
     def place(self) -> tuple[TxSequenceId, int] | None:
-        """The last message accepted, in the form in which an OrderAck names it; None if there was none.
+        """The last accepted message, as an OrderAck names it; None if there was none.
 
-        A message of a later sequence may have come early, held or not. Then its sender keeps no message of earlier
-        sequences, and no message of the later sequence was accepted here, so the number is 0. If we had acknowledged
-        any, this store is a restored earlier copy, and those messages are lost.
+        A message of a later sequence may have come early, whether it was held or not. In that case its sender keeps no
+        message of earlier sequences, and no message of the later sequence was accepted here, so the number is 0. If we
+        had acknowledged any, this store is a restored earlier copy, and those messages are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:
@@ -135,7 +137,7 @@ class IncomingSequence:
 
     @property
     def missing(self) -> tuple[int, int] | None:
-        """The first and the last number missing before the first held message; None if no message is held."""
+        """The first and last missing number before the first held message; None if no message is held."""
         if not self._order:
             return None
         key = self._order[0]
@@ -143,7 +145,7 @@ class IncomingSequence:
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
     def has_had(self, header: TransactionHeader) -> bool:
-        """Whether a message came before, and was accepted or finally dealt with."""
+        """Return whether a message has come before, and was then accepted or finally dealt with."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
     def awaits(self, header: TransactionHeader) -> bool:
@@ -153,10 +155,10 @@ class IncomingSequence:
     def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> ArrivalVerdict:
         """Decide about a message, and advance the sequence if it is accepted.  3.1.5.8.6
 
-        A message that is not accepted does not advance the sequence. By the letter of 3.1.5.8.6 it would, and then the
-        messages before it would be lost.
+        A message that is not accepted does not advance the sequence. Taken literally, 3.1.5.8.6 would have it do so,
+        and then the messages before it would be lost.
 
-        may_hold: whether an early message may be held; a stranger's message may not.
+        may_hold: whether the message may be held if it is early. A stranger's message may not.
         """
         key = (header.tx_sequence_id, header.tx_sequence_number)
         if comes_next(header, self.identifier, self.number):
@@ -176,13 +178,13 @@ class IncomingSequence:
         return ArrivalVerdict.HOLD
 
     def turn_away(self, header: TransactionHeader) -> ArrivalVerdict:
-        """Drop an early message, held or not."""
+        """Drop an early message, whether it was held or not."""
         self.overflow_count += 1
         self._turned_away = header.tx_sequence_id
         return ArrivalVerdict.OVERFLOW
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
-        """Hold a message, as `take` decided; the caller stores it at the position in the result."""
+        """Hold a message, as `take` decided. The caller stores it at the position that is returned with it."""
         self._last_held_position += 1
         held = Held(header, packet, self._last_held_position)
         self._keep(held)
@@ -200,7 +202,7 @@ class IncomingSequence:
         insort(self._order, key)
 
     def drop_held(self, header: TransactionHeader) -> int | None:
-        """Drop a message that belongs to another sequence. Return its position; None if it was not held."""
+        """Drop a message that belongs to another sequence. Return its position, or None if it was not held."""
         key = (header.tx_sequence_id, header.tx_sequence_number)
         held = self._held.pop(key, None)
         if held is None:
@@ -222,15 +224,17 @@ class IncomingSequence:
         return held
 
     def forget_held(self) -> int:
-        """Forget all held messages. Return the last position that was used for one."""
+        """Forget all held messages. Return the last position that was used for any of them."""
         self._held.clear()
         self._order.clear()
         self.held_bytes = 0
         return self._last_held_position
 
     def release(self) -> tuple[list[Held], list[Held]]:
-        """After an acceptance, return the held messages that are next, in order, and the held messages that are no
-        longer needed.
+        """After a message was accepted, release the held messages that no longer have to wait.
+
+        Returns:
+            The held messages that come next, in order, and those that are no longer needed.
         """
         accepted: list[Held] = []
         stale: list[Held] = []
@@ -251,7 +255,7 @@ class IncomingSequence:
     def schedule_order_ack(self, now: Moment) -> None:
         """Start or postpone the Order Ack Send Timer after a transactional message.  3.1.1.6.2, 3.1.2.7
 
-        It is postponed only while the last OrderAck is less than MaximumOrderAckDelay ago, so an OrderAck comes
+        It is postponed only until MaximumOrderAckDelay has passed since the last OrderAck, so an OrderAck is sent
         eventually.
         """
         if now is self._scheduled:
@@ -265,12 +269,12 @@ class IncomingSequence:
         self._timers.start(Timer.ORDER_ACK_SEND, self, now.uptime_ms + self._settings.order_ack_timeout_ms)
 
     def order_ack_sent(self, now: Moment) -> None:
-        """Note that an OrderAck left, so the next may be postponed again.  3.1.6.9"""
+        """Note that an OrderAck has left, so that the next one may be postponed again.  3.1.6.9"""
         self._last_order_ack_ms = now.uptime_ms
         self._scheduled = None
 
     def row(self) -> IncomingRow:
-        """The data that must survive process and node failures."""
+        """The data that must survive failures of the process and of the node."""
         return IncomingRow(
             self.source,
             self.held_queue,
@@ -283,7 +287,7 @@ class IncomingSequence:
         )
 
     def restore(self, row: IncomingRow, last_held: int) -> None:
-        """Continue where a row left off; held messages get positions above `last_held`."""
+        """Continue from a stored row. Messages that are held from now on get positions above `last_held`."""
         self._last_held_position = last_held
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.number = row.number

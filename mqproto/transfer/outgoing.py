@@ -1,7 +1,7 @@
-"""Messages that go out to a neighbour: express and recoverable ones, our own and forwarded ones.
+"""Messages that are sent to a neighbour: express and recoverable ones, our own and forwarded ones.
 
-A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay
-longer: see sequence.py.
+A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay longer
+(see sequence.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"
-"""The suffix, after the destination, in the name of a queue for acknowledgments to the destination's order queue."""
+"""The suffix in the name of a queue that has acknowledgments for a destination's order queue.
+
+It follows the destination.
+"""
 
 
 class OutgoingQueue(Lane):
@@ -44,16 +47,16 @@ class OutgoingQueue(Lane):
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: no message is sent until the queue is resumed.  3.1.7.13"""
         self.expires_sent = settings.follows_figures
-        """Whether messages may also end after they were sent, when their time is over."""
+        """Whether messages may also end after they were sent, when they expire."""
         self.restored_through = self.window.last
-        """The last message from an earlier process, which may have sent any of them."""
+        """The position of the last message from an earlier process, which may have sent any message up to it."""
         self.withheld: set[int] = set()
-        """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
+        """The positions of messages that the neighbour may be refusing, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
     def may_send(self) -> bool:
-        """Whether the queue may send, whatever messages it has."""
+        """Whether the queue may send, regardless of which messages it has."""
         return not self.on_hold
 
     @property
@@ -63,11 +66,11 @@ class OutgoingQueue(Lane):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a message may be sent now, or when it has been read from the store."""
+        """Whether a message may be sent now, or once it has been read from the store."""
         return self.has_next or (self.window.on_disk > 0 and not self.on_hold)
 
     def lead_to(self, name: str, priority: int) -> None:
-        """Use an empty queue for another destination. The store records that with the next message that it keeps."""
+        """Use an empty queue for another destination. The store records this with the next message it keeps."""
         assert not self.count, f"{self.count} messages are in {self.name}"
         self.name, self.priority = name, priority
         self.registered = False
@@ -79,8 +82,10 @@ class OutgoingQueue(Lane):
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
-        """Take the next messages: as many as fit both limits, but at least one. Return the messages to send, and the
-        endings of expired messages, which have left the queue.  3.1.7.1.2
+        """Take the next messages: as many as fit both limits, but at least one.  3.1.7.1.2
+
+        Returns:
+            The messages to send, and the endings of expired messages, which have left the queue.
         """
         entries: list[InFlight] = []
         over: list[Ending] = []
@@ -97,28 +102,28 @@ class OutgoingQueue(Lane):
         return InFlight(self, message, is_recoverable(message.packet))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """The last second, UTC, at which a message may be sent from here; None if there is no limit.
+        """Return the last second, UTC, at which a message may be sent from here; None if there is no limit.
 
-        Others' transactional messages have no limit: only their destination knows whether it had them before, and their
-        sender waits for its answer. By figure 10 they end here, too.  3.1.1.1.1.8
+        Others' transactional messages have no limit: only their destination knows whether it already has them, and
+        their sender waits for its answer. According to figure 10 they end here, too.  3.1.1.1.1.8
         """
         deadline_s = reach_deadline_s(packet)
         passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
         return None if passes else deadline_s
 
     def is_over(self, message: MessageRow, now: Moment) -> bool:
-        """Whether a message's time is over."""
+        """Return whether a message has expired."""
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
     def is_copy(self, packet: bytes) -> bool:
-        """Whether a message here is only a copy: its sender keeps it until its destination has answered."""
+        """Return whether a message here is only a copy, which its sender keeps until the destination answers."""
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
-        """End sent messages whose time is over and that need not await the neighbour's answer. Return them.
+        """End messages that were sent, have expired, and need not await the neighbour's answer. Return them.
 
-        By figures 5 and 7, transactional messages do not end: they continue until they are acknowledged or return.
+        By figures 5 and 7, transactional messages do not end: they go on until they are acknowledged or return.
         """
         if not self.expires_sent:
             return []
@@ -128,11 +133,11 @@ class OutgoingQueue(Lane):
         return over
 
     def may_have_arrived(self, position: int) -> bool:
-        """Whether a kept message of our own was sent, and its destination may have it."""
+        """Return whether a kept message of our own was sent, so that its destination may have it."""
         return False
 
     def _let_go(self, message: MessageRow, writes: PendingWrites) -> Ending:
-        """End a message whose time is over."""
+        """End a message that has expired."""
         in_doubt = self.may_have_arrived(message.position)
         self.remove(message, writes)
         return Ending(
@@ -161,7 +166,7 @@ class OutgoingQueue(Lane):
     def expired_on_disk(
         self, position: int, packet: bytes, now: Moment, writes: PendingWrites
     ) -> Ending | None:
-        """End a stored message if its time is over and it is not in memory. Return its ending, or None."""
+        """End a message in the store if it has expired and is not in memory. Return its ending, or None."""
         if not self._may_expire_on_disk(position):
             return None
         message = self.stored_row(position, packet)
@@ -171,7 +176,7 @@ class OutgoingQueue(Lane):
         return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        """Delete a message, if it is in this queue and unsent. Return whether it was deleted."""
+        """Delete a message if it is in this queue and has not been sent. Return whether it was deleted."""
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)
@@ -184,10 +189,10 @@ class OutgoingQueue(Lane):
         return True
 
     def withhold(self, entry: InFlight, writes: PendingWrites) -> None:
-        """Let a message that was sent and has returned wait to be sent alone.
+        """Withhold a message that was sent and has returned, so that it waits to be sent alone.
 
-        A copy that has come in the meantime is removed: it would also be refused, as if the neighbour refused all
-        messages.
+        A copy that has arrived in the meantime is removed. It would also be refused, and then it would seem that the
+        neighbour refuses all messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -197,15 +202,15 @@ class OutgoingQueue(Lane):
             self.copies.is_withheld(entry.position, entry.packet)
 
     def passed_over(self, entry: InFlight) -> None:
-        """Note that a message that was just taken, or is to be sent again, does not leave now."""
+        """Note that a message will not leave now, although it was just taken or is to be sent again."""
 
     def release(self, position: int) -> None:
-        """Stop withholding a message: it is sent again, or waits among the others."""
+        """Stop withholding a message, because it is sent again, or waits with the others."""
         self.withheld.discard(position)
         self.copies.forget(position)
 
     def again(self, entry: InFlight) -> InFlight:
-        """Return a message that was taken or is still withheld, in the form in which it is sent now."""
+        """Return a message that was taken or is still withheld, in the form in which it must be sent now."""
         return replace(entry, order=0, done=False, sealed=b"")
 
     def awaits(self, position: int) -> bool:
@@ -213,26 +218,27 @@ class OutgoingQueue(Lane):
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Remove messages that the neighbour has acknowledged and, if they are recoverable, saved. It is responsible
-        for them now.  3.1.5.5
+        """Remove messages that the neighbour has acknowledged and, if they are recoverable, saved.  3.1.5.5
+
+        The neighbour is now responsible for them.
         """
         self.count -= len(entries)
         writes.later.remove_each([entry.message.key for entry in entries if entry.message.stored])
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        """Take messages back, to be sent next, because the session broke before the neighbour answered."""
+        """Take messages back, so that they are sent next: the session broke before the neighbour answered."""
         back = [entry.message for entry in entries]
         self.window.give_back(back)
         for message in back:
             self.copies.is_back(message)
 
     def pages(self) -> Iterable[ReadPage]:
-        """The pages to read now."""
+        """Return the pages to read now."""
         page = self.window.wanted()
         return (page,) if page else ()
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
-        """Take a page that was requested. Return the first deadline in it, or None."""
+        """Take a page that was requested. Return the earliest deadline in it, or None."""
         through = self.window.read_through
         deadline_s = self.window.loaded(rows, self.deadline_s)
         if self.kind is QueueKind.OUTGOING:
@@ -242,10 +248,10 @@ class OutgoingQueue(Lane):
         return deadline_s
 
     def earlier_copy(self, name: MessageName, packet: bytes) -> int | None:
-        """The position at which an earlier copy of another sender's transactional message waits; None if there is none.
+        """Return the position at which an earlier copy of another sender's message waits; None if none does.
 
-        AS_IT_IS if the copy has the same bytes. The bytes differ if the sender has withdrawn the previous message,
-        which changes PreviousTxSequenceNumber.
+        The message is transactional. AS_IT_IS is returned if the copy has the same bytes. The bytes differ if the
+        sender has withdrawn the previous message, which changes PreviousTxSequenceNumber.
         """
         waiting = self.copies.waiting(name)
         if waiting is None or not self.copies.is_same(waiting, packet):
@@ -253,9 +259,9 @@ class OutgoingQueue(Lane):
         return AS_IT_IS
 
     def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
-        """Add others' transactional messages that have no copy here; the caller may have deleted one.
+        """Add others' transactional messages that have no copy here. The caller may have deleted a copy.
 
-        The position of an earlier copy is not reused, because the store never uses a position twice; the destination
+        The position of an earlier copy is not reused, because the store never uses a position twice. The destination
         holds messages that overtake these.
         """
         first = self._last + 1

@@ -1,9 +1,10 @@
-"""The places that strangers' sequences have in memory, and how the store finds a sequence without a place.
+"""The places in memory for strangers' sequences, and how the store finds a sequence that has no place.
 
-There are `strangers_sequences` places. If all are taken, the host with the most places gives one up: of its queue
-managers, the one with the most places gives up the place that it used longest ago. So nobody is turned away, and a
-stranger with many sequences displaces its own. The last accepted number stays on disk: order and exactly once hold for
-as long as messages can come again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
+There are `strangers_sequences` places. If all are taken, the host with the most places gives one
+up: of its queue managers, the one with the most places gives up the place that it has not used for the longest time. So
+    nobody is turned away, and a stranger with many sequences displaces only its own. The last accepted number stays on
+    disk. So messages are accepted in order and exactly once, for as long as they can come again.  [MS-MQQB] 3.1.1.3.1,
+    3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from mqproto.wire.guid import Guid
 SPELLING_BITS: Final = 15
 NAME_BITS: Final = 28
 QUEUE_BITS: Final = 20
-"""How many bits of a negative number have the number of the local queue. A sequence without a place has such a negative
-number instead of the number of a HELD queue. The other bits are hashes of its name, one without regard to case and one
-as it was spelled.
+"""How many bits of a negative number hold the number of the local queue.
+
+A sequence without a place has such a negative number instead of the number of a HELD queue. The other bits hold two
+hashes of its name: one that ignores case, and one of the exact spelling.
 """
 
 
@@ -33,7 +35,7 @@ class StrangersPlaces:
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
-        """The sequences by host and source; the one accessed longest ago comes first."""
+        """The sequences, by host and source; the one whose last access was longest ago comes first."""
         self._host_of: dict[IncomingSequence, str] = {}
 
     def __len__(self) -> int:
@@ -53,8 +55,10 @@ class StrangersPlaces:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """Take a sequence's place away, for a sequence from a new source. Return the sequence, and its row on disk;
-        None instead of the row if it never accepted a message.
+        """Take away a sequence's place, for a sequence from a new source.
+
+        Return the sequence that loses its place, and its row for the disk. The row is None if the sequence never
+        accepted a message.
         """
         host = max(
             self._hosts, key=lambda each: sum(map(len, self._hosts[each].values())) + (each == new_host)
@@ -92,7 +96,10 @@ def every_one(source: Guid) -> ReadSequences:
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
-    """Return the row from `lookup` to which a message belongs, by the rules of spellings.py, or None."""
+    """Return the row, of those from `lookup`, to which a message belongs; None if there is none.
+
+    The rules are those of spellings.py.
+    """
     key, identifier = _key(queue, name), header.tx_sequence_id
     high = NAME_BITS + SPELLING_BITS
     of_queue = (row for row in rows if row.queue >> high == key >> high)

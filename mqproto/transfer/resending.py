@@ -1,4 +1,7 @@
-"""Keeps track of sent messages, waits for their OrderAck, and resends them if it does not come.  3.1.2.6, 3.1.6.5"""
+"""Keeps track of sent messages: waits for their OrderAck, and resends them if it does not come.
+
+[MS-MQQB] 3.1.2.6, 3.1.6.5
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,26 @@ class EverSent:
         self._never_left: set[int] = set()
         """Positions of messages that did not leave when their turn came for the first time."""
         self._sent_before = 0
-        """Messages up to this position had left before the last were taken, except those of `_taken_anew`."""
+        """The position up to which messages had left before the last were taken, except `_taken_anew`."""
         self._taken_anew: set[int] = set()
-        """Positions of the messages that were taken last and had been passed over before."""
+        """The positions of the messages that were taken last and had been passed over before."""
 
     def leave(self, entries: Sequence[InFlight]) -> None:
-        """Note that messages are taken to be sent; `passed_over` needs to know which of them had left before."""
+        """Note that messages are taken to be sent.
+
+        `passed_over` has to know which of them had left before.
+        """
         self._sent_before = self._cursors.sent_ceiling
         positions = [one.position for one in entries] if self._never_left else ()
         self._taken_anew = self._never_left.intersection(positions)
         self._never_left -= self._taken_anew
 
     def may_have_arrived(self, position: int) -> bool:
-        """Whether a message has left."""
+        """Return whether a message has ever left, so that it may have arrived."""
         return position <= self._cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, position: int) -> None:
-        """Note that a message that was taken last does not leave now."""
+        """Note that a message which was among those taken last does not leave now."""
         if position > self._sent_before or position in self._taken_anew:
             self._never_left.add(position)
 
@@ -48,7 +54,7 @@ class EverSent:
 
 
 class OrderAckWait:
-    """The wait of one sequence for its next OrderAck, and the timer for it.
+    """How one sequence waits for its next OrderAck, with a timer.
 
     queue: the number of the sequence's queue.
     """
@@ -63,8 +69,9 @@ class OrderAckWait:
         self._overdue_ms: int | None = None
         """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session in which no message is known to have been sent: the deadline of the OrderAck for messages that
-        turn out to have been sent, once earlier messages that returned are withdrawn.
+        """The deadline of an OrderAck, for a session on which no message is known to have been sent.
+
+        It is used if messages turn out to have been sent, once earlier messages that returned are withdrawn.
         """
 
     @property
@@ -74,7 +81,7 @@ class OrderAckWait:
 
     @property
     def due_ms(self) -> int | None:
-        """EodResendTime on the uptime clock, or None while no resend is planned."""
+        """EodResendTime, on the uptime clock; None while no resend is planned."""
         return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     @property
@@ -83,7 +90,7 @@ class OrderAckWait:
         return self.interval_index > 0
 
     def begin(self, now: Moment) -> None:
-        """Begin to await an OrderAck, because messages have been sent."""
+        """Begin to wait for an OrderAck, because messages have been sent."""
         self._start(now.uptime_ms + self.interval_ms)
 
     def _start(self, due_ms: int) -> None:
@@ -92,25 +99,28 @@ class OrderAckWait:
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, due_ms)
 
     def see_to(self, now: Moment) -> None:
-        """Await the OrderAck of messages that leave, unless one is already awaited."""
+        """Wait for the OrderAck of messages that leave, unless one is already awaited."""
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self.begin(now)
 
     def stop(self) -> None:
-        """Stop waiting, because no message awaits an OrderAck."""
+        """Stop waiting, because no message needs an OrderAck."""
         self._overdue_ms = self._would_be_due_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     def lengthen(self, now: Moment) -> None:
-        """Wait longer for the next OrderAck, because one did not come in time.
+        """Wait longer for the next OrderAck, because the last one did not come in time.
 
-        3.1.5.6 lets the interval grow with each OrderAck; note <24> says that it grows with each time-out in a row.
+        3.1.5.6 lets the interval grow with each OrderAck. Note <24> says that it grows with each time-out in a row.
         """
         self.interval_index = min(self.interval_index + 1, len(self._table_ms) - 1)
         self.begin(now)
 
     def answered(self, now: Moment, *, is_out: bool) -> None:
-        """Note that an OrderAck made progress. `is_out` says whether messages are still unacknowledged."""
+        """Note that an OrderAck has acknowledged further messages.
+
+        is_out: whether other messages are still unacknowledged.
+        """
         self.interval_index = 0
         self.stop()
         if is_out:
@@ -119,7 +129,7 @@ class OrderAckWait:
             self._would_be_due_ms = now.uptime_ms + self.interval_ms
 
     def resume(self) -> None:
-        """Wait again, because messages were withdrawn and later ones turn out to have been sent."""
+        """Wait again: messages were withdrawn, and it turns out that later ones have been sent."""
         if self._would_be_due_ms is not None:
             self._start(self._would_be_due_ms)
 
@@ -138,7 +148,7 @@ class OrderAckWait:
         return is_overdue
 
     def disconnected(self) -> None:
-        """Stop waiting, because there is no session; overdue messages are resent at once when there is one."""
+        """Stop waiting, because there is no session. The next session resends overdue messages at once."""
         overdue_ms = self.due_ms
         self.stop()
         self._overdue_ms = overdue_ms
@@ -147,11 +157,11 @@ class OrderAckWait:
 class Resends:
     """The kept messages of one sequence that are sent again, in order, `resend_batch` at a time.
 
-    The next batch leaves when an OrderAck acknowledges this one; the resend ends when an OrderAck acknowledges more. By
-    the letter of 3.1.6.5 all messages are resent at once; if a destination with a backlog is down, each time-out would
-    then fill the disks on the way with copies.
+    The next batch leaves when an OrderAck acknowledges this one. The resend ends when an OrderAck acknowledges more
+    than was sent again. Taken literally, 3.1.6.5 would resend all messages at once. If a destination with a backlog
+    were down, each time-out would then fill the disks on the way with copies.
 
-    ready: messages that were read, and not sent yet.
+    ready: messages that were read and have not been sent yet.
     count: how many messages were sent again.
     withheld: the positions of messages that are sent alone, and not by this resend.
     """
@@ -180,12 +190,12 @@ class Resends:
         self.begin()
 
     def connected(self, now: Moment) -> bool:
-        """A session to the next hop is open: await OrderAcks of sent messages again. Return whether any are overdue and
-        are resent now.  3.1.3.2
+        """Wait for OrderAcks of sent messages again, because a session to the next hop is open.  3.1.3.2
 
-        Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
-        demands. If they were lost beyond the neighbour, they are resent when they would have been resent without the
-        interruption. Otherwise sessions that are shorter than the interval would postpone the resend for ever.
+        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbour has
+        acknowledged are on its disk, so they are not sent again at once, although 3.1.3.2 demands that. If they were
+        lost beyond the neighbour, they are resent when they would have been without the interruption. Otherwise,
+        sessions that are shorter than the interval would postpone the resend for ever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:
@@ -198,12 +208,11 @@ class Resends:
         self.end()
 
     def see_it_behind(self, number: int) -> None:
-        """Note that the destination is at a lower number than it had acknowledged earlier.
+        """Note that the destination is at a lower number than the one it had acknowledged earlier.  3.1.5.8.6
 
         A late OrderAck means nothing. But an answer to a resend means that the destination has lost messages, because
         its store is an older copy. The messages that it had acknowledged are gone here, so the next message must follow
         this number. Bridging more than is missing does no harm: no message up to `last_ack` is ever sent again.
-        3.1.5.8.6
         """
         if number < self._cursors.last_ack and self._wait.in_vain and number != self._numbering.behind:
             self._numbering.behind = number
@@ -230,7 +239,10 @@ class Resends:
         self.ready = deque(message for message in self.ready if message.position != position)
 
     def _through(self) -> int:
-        """The position up to which messages are resent before the next OrderAck: `resend_batch` kept messages."""
+        """Return the position up to which messages are resent before the next OrderAck.
+
+        These are `resend_batch` kept messages.
+        """
         cursors = self._cursors
         end = cursors.acknowledged + self._settings.resend_batch + len(self._withheld)
         for first, last in self._numbering.holes:
@@ -241,12 +253,12 @@ class Resends:
 
     @property
     def wants_page(self) -> bool:
-        """Whether messages must be read before any can be sent."""
+        """Whether messages must be read from the store before any can be resent."""
         cursors = self._cursors
         return not (self._is_reading or self.ready) and cursors.resend_after < cursors.resend_through
 
     def page(self) -> Iterable[ReadPage]:
-        """The page of sent messages to read now."""
+        """Yield the page of sent messages to read now, if there is one."""
         after, settings, through = self._cursors.resend_after, self._settings, self._through()
         if after < through:
             self._is_reading = True

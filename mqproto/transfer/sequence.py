@@ -1,4 +1,4 @@
-"""Our own transactional messages to one destination queue, which are kept until their OrderAck.  3.1.1.6.2"""
+"""Our own transactional messages to one destination queue, kept until an OrderAck.  3.1.1.6.2"""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mqproto.wire.guid import NULL_GUID, Guid
 class OutgoingSequence(OutgoingQueue):
     """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
 
-    Positions and numbers run in parallel: message `number` of the current sequence is at position
-    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all kept
-    messages belong to the current one.
+    Positions and numbers run in parallel: in the current sequence, message `number` is at position `base + number`. A
+    new sequence begins only when the last message of the old one is acknowledged, so all kept messages belong to the
+    current one.
 
     A sequence takes messages only in the process that began it. Messages that come after a restart belong to the next
-    sequence in the Succession, and leave when this sequence no longer keeps any message.
+    sequence in the Succession, and leave once this sequence no longer keeps any message.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class OutgoingSequence(OutgoingQueue):
         super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
         self.destination_manager = destination_manager
         self.is_closed = stored is not None
-        """Whether an earlier process began the sequence, so no message joins it."""
+        """Whether an earlier process began the sequence, so that no message joins it."""
         self.is_head = True
-        """Whether the sequence may send; later ones in its Succession wait."""
+        """Whether the sequence may send. Later sequences in its Succession wait."""
         self.emptied: Callable[[], None] | None = None
         """Called when the sequence no longer keeps any message."""
         self.cursors = Cursors(self._last)
@@ -58,7 +58,7 @@ class OutgoingSequence(OutgoingQueue):
         self.final_queue = 0
         """The queue of messages that wait for a FinalAck after their OrderAck; 0 until a message asks for one."""
         self.final_asked = bool(stored and stored.final_ack_count)
-        """Whether any kept message asked for a FinalAck."""
+        """Whether any kept message asks for a FinalAck."""
 
     @property
     def identifier(self) -> TxSequenceId:
@@ -86,12 +86,12 @@ class OutgoingSequence(OutgoingQueue):
         self._begin_anew(identifier)
 
     def has_room(self, count: int) -> bool:
-        """Whether messages can join with the numbers that are left in the sequence's block."""
+        """Return whether this many messages can join with the numbers left in the sequence's block."""
         number = self.next_number
         return not self.is_closed and block_of(number) < number <= block_after(number) - count
 
     def pass_over(self, number: int) -> None:
-        """From now on, give no message a number below this one, because other sequences may have given these."""
+        """From now on, give no message a lower number than this: other sequences may have given lower ones."""
         first = self.next_number
         if number <= first:
             return
@@ -102,20 +102,20 @@ class OutgoingSequence(OutgoingQueue):
         self._last = self.cursors.base + number - 1
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
-        """Return identifier, number and previous number for the message that joins next.  3.1.7.1.3
+        """Return the identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
-        Numbers are given when a message is accepted from its application, not when it is first sent, so the bytes on
+        A message gets its number when it is accepted from its application, not when it is first sent. So the bytes on
         disk are the bytes on the wire, even after a crash. Nothing changes until the message joins.
 
-        If no message is kept, the message has no predecessor. So even a destination that has lost messages,
-        because its store is an older copy, accepts it.
+        If no message is kept, this one has no predecessor. So it is accepted even by a destination that has lost
+        messages because its store is an older copy.
         """
         number = self.next_number
         return self.numbering.identifier, number, self.numbering.holes.before(number) if self.count else 0
 
     @property
     def next_number(self) -> int:
-        """OutgoingTxSequenceNumber."""
+        """OutgoingTxSequenceNumber: the number that the next message gets."""
         return self._last - self.cursors.base + 1
 
     def again(self, entry: InFlight) -> InFlight:
@@ -160,8 +160,9 @@ class OutgoingSequence(OutgoingQueue):
         return InFlight(self, message, recoverable=True)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """As in OutgoingQueue, for a message that was never sent. Otherwise the destination decides, unless the setting
-        says that the message expires in doubt.  3.1.1.1.1.7
+        """Return a message's deadline as in OutgoingQueue if it was never sent; otherwise None.  3.1.1.1.1.7
+
+        Once it was sent, the destination decides, unless the setting says that it expires in doubt.
         """
         return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
 
@@ -207,12 +208,13 @@ class OutgoingSequence(OutgoingQueue):
     # Acknowledgments
 
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
-        """Note that the destination has all messages up to a number. Return False if that is not news.  3.1.5.6
+        """Note that the destination has all messages up to a number. Return False if already known.  3.1.5.6
 
         The caller has checked that the number is from the current sequence, and was sent.
 
-        named: whether the OrderAck names the sequence by its TxSequenceID. If so, and all messages are acknowledged,
-            the next one begins a new sequence. If not, numbers go on: an OrderAck with only a number may come late.
+        named: whether the OrderAck names the sequence by its TxSequenceID. If so, and if all messages are acknowledged,
+            the next message begins a new sequence. If not, the numbers go on: an OrderAck with only a number may come
+            late.
         """
         cursors, numbering = self.cursors, self.numbering
         self.wait.last_ack_s = now.utc_s
@@ -245,10 +247,10 @@ class OutgoingSequence(OutgoingQueue):
         return True
 
     def renumber(self, identifier: TxSequenceId, now: Moment, writes: PendingWrites) -> None:
-        """Give the kept messages another identifier, and numbers from 1, and send them again.
+        """Give the kept messages another identifier and numbers from 1, and send them again.
 
-        Under the old identifier the destination takes them for earlier messages. The new identifier is on
-        disk before they are sent.
+        Under the old identifier, the destination takes them for earlier messages. The new identifier is on disk before
+        they are sent.
         """
         self.numbering.renumber(identifier, self._last)
         self.resends.begin()
@@ -257,10 +259,10 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
-        """Remove a message before its OrderAck; the next message bridges the gap.  3.1.5.7, 3.1.7.1.3
+        """Remove a message before its OrderAck comes; the next message bridges the gap.  3.1.5.7, 3.1.7.1.3
 
-        decided: whether its outcome is known. If not, and if it asked for a FinalAck, it moves to `final_queue`, where
-        the FinalAck finds it.
+        decided: whether the message's outcome is known. If not, and if the message asked for a FinalAck, it moves to
+            `final_queue`, where the FinalAck finds it.
         """
         position = self.cursors.base + number
         if not self.numbering.is_kept(position):
@@ -282,8 +284,9 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def _end(self, writes: PendingWrites) -> None:
-        """End the sequence, because no OrderAck with only a number can come for it. The next message begins a new one.
-        3.1.5.6
+        """End the sequence, because no OrderAck with only a number can still come for it.  3.1.5.6
+
+        The next message begins a new sequence.
         """
         self._begin_anew(replace(self.identifier, ordinal=self.identifier.ordinal + 1))
         writes.changed(self, urgent=False)
@@ -291,13 +294,16 @@ class OutgoingSequence(OutgoingQueue):
             self.emptied()
 
     def _begin_anew(self, identifier: TxSequenceId) -> None:
-        """Begin without kept messages; the next message has the number 1."""
+        """Begin without any kept messages. The next message gets the number 1."""
         self.cursors.begin(self._last)
         self.numbering.begin(identifier)
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
-        """Keep counting if no message is kept, but the last OrderAck did not name the sequence."""
+        """If no message is kept, forget what was sent but continue to count.
+
+        The last OrderAck did not name the sequence, so it goes on until its numbers are used up.
+        """
         if self.count:
             return
         if self.next_number > USED_UP:
@@ -317,7 +323,7 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def resend_note(self) -> Note:
-        """The line of the log about a resend."""
+        """A note for the log about a resend."""
         return Note("resend", {"queue": self.name, "waiting": self.count})
 
     def pages(self) -> Iterable[ReadPage]:
@@ -336,7 +342,7 @@ class OutgoingSequence(OutgoingQueue):
     # The store
 
     def row(self) -> OutgoingRow:
-        """The data that must survive process and node failures."""
+        """The data that must survive failures of the process and of the node."""
         cursors, identifier = self.cursors, self.identifier
         return OutgoingRow(
             self.queue,
@@ -352,9 +358,11 @@ class OutgoingSequence(OutgoingQueue):
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
-        """Continue from a row; gaps are ranges of missing positions between the first message and the last.
+        """Continue from a stored row.
 
-        Messages missing there, or at either end, were withdrawn.
+        gaps: ranges of missing positions between the first message and the last. Messages that are missing there, or at
+            either end, were withdrawn.
+        first: the position of the first message.
         """
         cursors, numbering = self.cursors, self.numbering
         self._last = row.base + row.next_number - 1

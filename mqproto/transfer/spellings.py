@@ -1,17 +1,18 @@
-"""Decides which of the several names of one queue mean the same sequence.
+"""Decides which of the several names of one queue stand for the same sequence.
 
 A queue has a number, perhaps a GUID, and any number of direct names, because a host has names and addresses, and case
-does not count. A sender may keep one stream of messages, and use in each message the name that its application used. Or
-it may count the messages under each name separately. Both are right, and one sender may do both:
+does not count. A sender may number all its messages together, and use in each message the name that its application
+used. Or it may number the messages separately for each name. Both are right, and one sender may do both:
 
     goes on (PreviousTxSequenceNumber is not 0)   joins the sequence of that source and queue which has its exact
                                                   TxSequenceID, the one under its own name first
     begins (it is 0), or no sequence has it       belongs to the sequence under its own name, without case
 
-So a stream may change its spelling halfway, and two streams with the same name stay apart from their first message on.
-Senders that count spellings in upper and lower case separately, as ours did with layout 4 of stores, give each spelling
-its own TimeStamp. Therefore a sequence with a new spelling and a new TimeStamp is kept beside the first one. Otherwise
-all messages with the lower TimeStamp would count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
+So the messages of one sequence may change their spelling halfway, and two sequences with the same name stay apart from
+their first message on. Some senders number their messages separately for spellings that differ in case, as ours did
+with layout 4 of stores. They give each spelling its own TimeStamp. So a sequence with a new spelling and a new
+TimeStamp is kept in addition to the first one. Otherwise all messages with the lower TimeStamp would count as
+duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from mqproto.wire.guid import Guid
 
 
 def without_case(name: QueueName) -> QueueName:
-    """Return the name of a queue in a packet, in the form in which all its spellings are compared."""
+    """Return a queue's name from a packet in the form in which all its spellings are compared."""
     return name.lower() if isinstance(name, str) else name
 
 
 class IncomingCounts(NamedTuple):
-    """The counts of incoming sequences."""
+    """Counts of what happened to messages of incoming sequences."""
 
     duplicates: int = 0
     held: int = 0
@@ -48,12 +49,12 @@ class IncomingCounts(NamedTuple):
 
 
 class IncomingSequences:
-    """The incoming sequences of one queue manager, by source, local queue and name without case."""
+    """The incoming sequences of one queue manager, by source, local queue, and name regardless of case."""
 
     def __init__(self) -> None:
         self._by_queue: dict[tuple[Guid, int], dict[QueueName, list[IncomingSequence]]] = {}
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
-        """By source, local queue and exact name, because nearly every message continues the sequence under its name."""
+        """The sequences by source, local queue and exact name, by which nearly every message finds its own."""
         self._count = 0
         self._forgotten = IncomingCounts()
 
@@ -67,7 +68,7 @@ class IncomingSequences:
     def find(
         self, source: Guid, queue: int, name: QueueName, header: TransactionHeader
     ) -> IncomingSequence | None:
-        """The sequence that a transactional message belongs to, if it is in memory.
+        """Return the sequence to which a transactional message belongs; None if it is not in memory.
 
         queue: the number of the local queue, which has this name in the message.
         """
@@ -98,16 +99,21 @@ class IncomingSequences:
         )
 
     def has(self, source: Guid, queue: int, name: QueueName) -> bool:
-        """Whether a sequence has exactly this name; if so, `find` always finds one."""
+        """Return whether a sequence has exactly this name. If so, `find` always finds one."""
         return (source, queue, name) in self._as_spelt
 
     def under_name(self, source: Guid, queue: int, name: QueueName) -> list[IncomingSequence]:
-        """The sequences for a local queue under a name, ignoring case: one for each spelling with its own
-        TimeStamp."""
+        """Return the sequences for a local queue under a name, ignoring case.
+
+        There is one for each spelling that has a TimeStamp of its own.
+        """
         return self._by_queue.get((source, queue), {}).get(without_case(name), [])
 
     def of(self, source: Guid, queue: int) -> IncomingSequence | None:
-        """Any sequence of a source for a local queue, because the acknowledgments of all of them go to one place."""
+        """Return any sequence from a source to a local queue; None if there is none.
+
+        Any will do, because the acknowledgments of all of them go to the same place.
+        """
         names = self._by_queue.get((source, queue), {})
         return next(chain.from_iterable(names.values()), None)
 
@@ -120,7 +126,10 @@ class IncomingSequences:
 
     @property
     def counted(self) -> IncomingCounts:
-        """The counts of all sequences since the process began, including forgotten ones, so they never fall."""
+        """Return the counts of all sequences since the process started. They never fall.
+
+        Forgotten sequences are included.
+        """
         return self._forgotten.plus(self)
 
     def remove(self, sequence: IncomingSequence) -> None:

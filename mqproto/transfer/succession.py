@@ -1,9 +1,9 @@
-"""The sequences to one destination queue: those that earlier processes began, and the one that takes new messages.
+"""The sequences to one destination queue: those of earlier processes, and one that takes new messages.
 
 A store may be a restored earlier copy without showing it. So a process adds no message to a sequence that it finds in
-the store: the lost later store may have sent messages with the next numbers, and the destination would drop others with
-these numbers as duplicates. Instead the process begins its own sequence, which waits until the earlier ones keep no
-message.
+the store. The later store, which was lost, may have sent messages with the next numbers. The destination would then
+drop others with these numbers as duplicates. Instead, the process begins its own sequence, which waits until the
+earlier ones keep no message.
 
     found in the store, in order of their TxSequenceIDs          begun in this process
     ┌ 1999999999/1700000000 ─┐  ┌ 1999999999/1700003600 ─┐        ┌ 1999999999/1700007200 ─┐
@@ -11,12 +11,14 @@ message.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when nothing of it is kept, the next one is the head ──►
 
-The TimeStamp is made from the destination's name, whatever its case, and is the same in every store. So an OrderAck
-shows which destination queue it is about, even if it has an identifier that this store has not given; nothing else in
-it shows that. The Ordinal grows by one after each sequence, as 3.1.5.6 says. Each process begins with the present
-second, UTC, plus a few, if that is higher. So its Ordinal is greater than all that another copy of the store has given,
-unless the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal before it. If an
-Ordinal is too low after all, the destination's OrderAck shows it: `Confirmations._destination_is_ahead`.
+The TimeStamp is made from the destination's name, regardless of case, and is the same in every
+store. So an OrderAck shows which destination queue it is about, even if it has an identifier that
+this store has not given. Nothing else in the OrderAck shows that. The Ordinal grows by one after
+each sequence, as 3.1.5.6 says. Each process starts with the present second, UTC, plus a few, if
+that is higher. So its Ordinal is greater than any that another copy of the store has given, unless
+the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal before
+it. If an Ordinal is too low after all, the destination's OrderAck shows it:
+`Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -32,20 +34,21 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
 
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
-"""The lowest of our TimeStamps. Until July 2029 it is above the seconds, UTC, that stores of layout 4 have, and that
-Windows uses according to note <35>. The highest TimeStamp has 31 bits, because other programs use a signed
-integer.  [MS-MQMQ] 2.2.5
+"""The lowest of our TimeStamps.
+
+Until July 2029 it is above the seconds, UTC, which stores of layout 4 contain, and which Windows uses according to note
+<35>. The highest TimeStamp has 31 bits, because other programs use a signed integer.  [MS-MQMQ] 2.2.5
 """
 LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
-"""The number of ordinals among which a process chooses its first."""
+"""The number of ordinals from which a process chooses its first one."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
-"""The highest Ordinal to accept from OrderAcks, because each end of a sequence takes another Ordinal."""
+"""The highest Ordinal to accept from OrderAcks. Each end of a sequence uses up one more Ordinal."""
 IDENTIFIER: Final = attrgetter("identifier")
 
 
 def one_spelling(name: str) -> str:
-    """Return a format name in the form for comparison: without case, which most names already have."""
+    """Return a format name in the form for comparison, without case. Most names already have this form."""
     keyword, colon, rest = name.partition(":")
     if not colon:
         return name.upper()
@@ -53,7 +56,10 @@ def one_spelling(name: str) -> str:
 
 
 def time_stamp_of(name: str) -> int:
-    """The TimeStamp of all sequences to the queue with this format name; other names may have the same by chance."""
+    """Return the TimeStamp of all sequences to the queue with this format name.
+
+    Other names may have the same one by chance.
+    """
     return FIRST_TIME_STAMP + zlib.crc32(one_spelling(name).encode()) % 2**28
 
 
@@ -61,10 +67,11 @@ class Succession:
     """The sequences to one destination queue, in order.
 
     Stores of layout 4 distinguished names by case. Their sequences under several spellings form one succession with
-    several TimeStamps. Lower TimeStamps are sent first, and new sequences have the highest, with its spelling.
+    several TimeStamps. Sequences with lower TimeStamps are sent first. New sequences have the highest TimeStamp, with
+    its spelling.
 
     Args:
-        time_stamp: the TimeStamp of new sequences. Sequences of a store of layout 4 may have another.
+        time_stamp: the TimeStamp of new sequences. Sequences of a store of layout 4 may have another one.
         first_ordinal: the first Ordinal that cannot have been given before; 0 if that is not known.
         dice: a number from the shell, different in each process.
         wake: called when a sequence may have something to send.
@@ -79,8 +86,10 @@ class Succession:
         self._wake = wake
         self._members: list[OutgoingSequence] = []
         self.by_name = False
-        """Whether only an OrderAck that names a sequence counts, because the destination has sent such an OrderAck
-        since this process began, or because no numbers are left that were never given.
+        """Whether only an OrderAck that names a sequence counts.
+
+        That is so if the destination has sent such an OrderAck since this process started, or if no numbers are left
+        that were never given.
         """
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
@@ -93,12 +102,12 @@ class Succession:
 
     @property
     def newest(self) -> OutgoingSequence:
-        """The last sequence; it takes messages if it is not closed."""
+        """The last sequence. It takes messages if it is not closed."""
         return self._members[-1]
 
     @property
     def spare(self) -> OutgoingSequence | None:
-        """A sequence without messages that may begin again under its name."""
+        """A sequence without messages that may begin again under the newest one's name; None if there is none."""
         name = self.newest.name
         return next((member for member in self._members if not member.count and member.name == name), None)
 
@@ -108,11 +117,14 @@ class Succession:
         return max(member.next_number for member in self._members) - 1
 
     def named(self, identifier: TxSequenceId) -> OutgoingSequence | None:
-        """The sequence that has this identifier now."""
+        """Return the sequence that has this identifier now; None if there is none."""
         return next((member for member in self._members if member.identifier == identifier), None)
 
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
-        """The sequence with this identifier or, if there is none, the present sequence with its TimeStamp."""
+        """Return the sequence with this identifier.
+
+        If there is none, return the present sequence with its TimeStamp, or else the head.
+        """
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
         return self.named(identifier) or (
@@ -120,7 +132,7 @@ class Succession:
         )
 
     def add(self, sequence: OutgoingSequence) -> None:
-        """Add a sequence that was found in the store, or a new one. Its identifier decides its place."""
+        """Add a sequence that was found in the store, or a new one. Its place depends on its identifier."""
         self.time_stamp = max(self.time_stamp, sequence.identifier.time_stamp)
         sequence.emptied = self._choose_head
         self._members.append(sequence)
@@ -128,21 +140,21 @@ class Succession:
         self._choose_head()
 
     def begin(self, sequence: OutgoingSequence, now: Moment) -> None:
-        """Let a sequence, known or new, take messages from now on; it becomes the newest."""
+        """Let a sequence, whether known or new, take messages from now on. It becomes the newest."""
         sequence.begin(self._above(0, now))
         if sequence in self._members:
             self._members.remove(sequence)
         self.add(sequence)
 
     def renumber(self, sequence: OutgoingSequence, above: int, now: Moment, writes: PendingWrites) -> None:
-        """Give a sequence of this process an Ordinal above one that its destination has seen, and above all others."""
+        """Give a sequence of this process an Ordinal above one its destination has seen, and above all others."""
         sequence.renumber(self._above(above, now), now, writes)
         self._members.sort(key=IDENTIFIER)
 
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
         """Return an identifier above all others here, with an Ordinal above one that the destination has seen.
 
-        Each sequence may still end, and then takes the Ordinal after its own.
+        Each sequence may yet end, and then takes the Ordinal after its own.
         """
         known = max((member.identifier.ordinal for member in self._members), default=0)
         ordinal = max(known + 2, seen + 1, self._first_ordinal, now.utc_s) + self._dice % SPREAD

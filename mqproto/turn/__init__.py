@@ -1,1 +1,1 @@
-"""One turn of a queue manager: its decisions, collected until they are taken. Begin with effects.py."""
+"""One turn of a queue manager: its decisions, collected until taken. Begin with effects.py."""

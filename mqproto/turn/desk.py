@@ -1,4 +1,4 @@
-"""The context of all parts of one queue manager."""
+"""The context that all parts of one queue manager share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mqproto.wire.guid import Guid
 
 @dataclass(slots=True)
 class Desk:
-    """The context of one queue manager; `desk_of` makes it.
+    """The context of one queue manager. `desk_of` makes it.
 
     identity: QueueManager.Identifier.
     guard: the interface to its keys.
     notes: the notes for the next batch.
-    endings: messages that have ended, and whose consequences have yet to be handled.
+    endings: messages that have ended, but whose consequences have yet to be handled.
     """
 
     identity: Guid
@@ -35,7 +35,7 @@ class Desk:
 
 
 def desk_of(identity: Guid, settings: Settings, guard: Guard = NO_KEYS, follow: Follow = nobody) -> Desk:
-    """Return an empty desk."""
+    """Return a desk with nothing on it yet."""
     timers, notes = Timers(), list[Note]()
     waypoints: Waypoints = OFF
     if settings.waypoints or follow is not nobody:

@@ -1,6 +1,6 @@
 """The decisions of a queue manager: one `Batch` of effects for all events since the previous batch.
 
-manager/carry.py carries out a batch in an order that ensures that no message is acknowledged, forwarded or handed out
+manager/carry.py carries out a batch in an order which ensures that no message is acknowledged, forwarded or handed out
 before it is on disk.
 """
 
@@ -16,44 +16,59 @@ from mqproto.wire.guid import Guid
 
 POSITION_BITS: Final = 40
 LAST_POSITION: Final = (1 << POSITION_BITS) - 1
-"""The greatest position in a queue, and the mask of the bits of a key that have the position."""
+"""The highest position in a queue. It is also the mask for those bits of a key that hold the position."""
 
 
 def message_key(queue: int, position: int) -> int:
-    """The store's key of a message: queue in the high bits, position in the low 40. So a queue is one range of keys."""
+    """Return the store's key of a message: the queue in the high bits, and the position in the low 40.
+
+    So the keys of a queue form one range.
+    """
     return queue << POSITION_BITS | position
 
 
 class QueueKind(StrEnum):
-    """The purpose of a stored queue. Kind and name together identify the queue."""
+    """What a stored queue is for. The kind and the name together identify the queue."""
 
     LOCAL = "local"
-    """Applications receive from it. Name: the queue's own name."""
+    """Applications receive from it. Its name is the queue's own name."""
     OUTGOING = "outgoing"
-    """Express and recoverable messages on their way, both our own and forwarded ones. Name: the destination."""
+    """Express and recoverable messages on their way, our own and others'. It is named by destination."""
     SEQUENCE = "sequence"
-    """Our own transactional messages to one destination queue, kept until their OrderAck. Name: the format name."""
+    """Our own transactional messages to one destination queue, kept until their OrderAck.
+
+    Its name is the format name of the destination queue.
+    """
     FINAL = "final"
-    """AwaitingFinalACKTable: messages that have their OrderAck and await a FinalAck. Position: the MessageID."""
+    """AwaitingFinalACKTable: messages that have their OrderAck and await a FinalAck.
+
+    The position of a message is its MessageID.
+    """
     HELD = "held"
-    """Messages of one incoming sequence that came early, behind a gap. Name: source queue manager, number of
-    the local queue, and the sender's name for it."""
+    """Messages of one incoming sequence that came early, behind a gap.
+
+    Its name consists of the source queue manager, the number of the local queue, and the sender's name for that queue.
+    """
     ORDER = "order"
-    """order_queue$: FinalAcks that came and have not been acted on yet."""
+    """order_queue$: FinalAcks that have arrived and have not been acted on yet."""
     BLOCKED = "blocked"
-    """Not a queue, and empty. While it is on hold, connections from the network in its name get no answer."""
+    """Not really a queue, and always empty. While it is on hold, the network that it names gets no answer."""
     DECLARED = "declared"
-    """Not a queue, and empty. While it is on hold, its name contains an operator's changes to a local queue;
-    queues/declarations.py writes it.
+    """Not really a queue, and always empty. While on hold, it has an operator's changes to a local queue.
+
+    Its name contains the changes. queues/declarations.py writes it.
     """
     MET = "met"
-    """Not a queue, and empty. While it is on hold, its name contains the data about a peer that was met."""
+    """Not really a queue, and always empty. While on hold, it has the data about a peer that was met.
+
+    Its name contains the data.
+    """
 
 
 class QueueRow(NamedTuple):
     """A queue that exists from now on. `queue` is its number in the store, from 1 to 2**22.
 
-    A local or an outgoing queue has one row for each priority of its messages.
+    A local or outgoing queue has one row for each priority of its messages.
     """
 
     queue: int
@@ -67,13 +82,14 @@ class QueueRow(NamedTuple):
 class MessageRow(NamedTuple):
     """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
-    It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near.
+    The row is made once, when the message joins. The store has it, and so does the queue when the message's turn is
+    near.
 
-    message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
+    message_id: the MessageID, by which the store finds the message; 0 if it was read back for its turn.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
-    expires_s: the second, UTC, after which to check whether its time is over; None if it never expires, so its packet
-        need not be read.
-    stored: whether the store has it; an express message is stored only if memory ran short.
+    expires_s: the second, UTC, after which to check whether the message has expired. None if it never expires, so that
+        its packet need not be read.
+    stored: whether the store has it. An express message is stored only if memory ran short.
     """
 
     key: int
@@ -95,8 +111,9 @@ class MessageRow(NamedTuple):
 
 
 class HurtPacket(bytes):
-    """The packet of a damaged message, as stored. The quarantine has the whole row, and the message stays until it is
-    removed.
+    """The packet of a damaged message, as stored.
+
+    The whole row is in quarantine, and the message stays until it is removed.
 
     message_id: the MessageID in its row; 0 if the row has none.
     """
@@ -109,7 +126,7 @@ class OutgoingRow(NamedTuple):
 
     queue: int
     manager: Guid
-    """The destination's queue manager; the null GUID if only a direct format name leads there."""
+    """The destination's queue manager; the null GUID if it is known only by a direct format name."""
     time_stamp: int
     ordinal: int
     base: int
@@ -117,18 +134,18 @@ class OutgoingRow(NamedTuple):
     next_number: int
     last_ack: int
     saved_through: int
-    """The highest position that the next hop has acknowledged; later messages are sent again after a restart."""
+    """The highest position that the next hop has acknowledged. Later messages are resent after a restart."""
     sent_ceiling: int
     """No message after this position has ever been sent."""
     renumbered_through: int = 0
-    """Up to this position, the stored packets have other numbers than the ones they are sent with."""
+    """Up to this position, the packets in the store have other numbers than those they are sent with."""
 
 
 class IncomingRow(NamedTuple):
-    """One incoming sequence: the last message accepted from `source`; `queue` is the number of its HELD queue.
-    [MS-MQDMPR] 3.1.1.5
+    """One incoming sequence: the last accepted message from `source`.  [MS-MQDMPR] 3.1.1.5
 
-    If a stranger's sequence gave up its place, `queue` is negative and `reply_host` is the stranger's host.
+    `queue` is the number of its HELD queue. If a stranger's sequence gave up its place, `queue` is negative and
+    `reply_host` is the stranger's host.
     """
 
     source: Guid
@@ -139,7 +156,7 @@ class IncomingRow(NamedTuple):
     reject_count: int
     last_access_s: int
     reply_host: str
-    """The host for acknowledgments by a direct format name; empty if they go by the source's GUID."""
+    """The host to which acknowledgments go by a direct format name; empty if they go by the source's GUID."""
 
 
 class IdentifierRow(NamedTuple):
@@ -154,33 +171,35 @@ LIFE: Final = "life"
 MESSAGE_ID_CEILING: Final = "message_id_ceiling"
 SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
-"""The names of counters that the store also keeps outside its files: its present life, the first MessageID that was not
-given yet, and the first Ordinal of a TxSequenceID that was not given yet.
+"""The names of the counters that the store also keeps outside its files.
+
+They are its present life, the first MessageID not given yet, and the first Ordinal of a TxSequenceID not given yet.
 """
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
-"""The name of the counter that has the first Ordinal of this life."""
+"""The name of the counter for the first Ordinal of this life."""
 
 SENT_EXPIRES: Final = "sent_expires"
-"""The name of a counter: 1 if sent messages expired when the queue manager last ran (`expire_sent`), and all were
-examined.
+"""The name of a counter that says whether sent messages expired in the last run (`expire_sent`).
+
+It is 1 if they did, and if all of them were examined.
 """
 
 QUEUE_IDENTIFIER: Final = "queue_identifier"
-"""The name of the counter with the first identifier not yet given to a queue that an operator made."""
+"""The name of the counter for the first identifier not yet given to a queue that an operator made."""
 
 INVOKER_ITSELF: Final = 256
-"""The `identifier` of a row that is about an invoker, and not about one of its operations."""
+"""The `identifier` of a row that is about an invoker itself, and not about one of its operations."""
 
 
 class OutcomeRow(NamedTuple):
-    """The outcome of a numbered operation of a client.  "Duplicate Operation Detection Support"
+    """The outcome of a client's numbered operation.  "Duplicate Operation Detection Support"
 
     invoker: the invoker of the operation.
-    identifier: 0 to 255, or INVOKER_ITSELF.
+    identifier: the number of the operation, 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
-    lasting: whether the invoker survives its process, and may ask after a long time.
-    performed_s: when it was performed, on the shell's clock, which need not be UTC.
+    lasting: whether the invoker survives its process, and so may ask after a long time.
+    performed_s: when the operation was performed, on the shell's clock, which need not be UTC.
     """
 
     invoker: bytes
@@ -191,8 +210,9 @@ class OutcomeRow(NamedTuple):
 
 
 class FinalAckKept(NamedTuple):
-    """Moves the messages with keys from `first` to `last` that have `final_ack` to the queue `final_queue`; the
-    position of each is its message_id. The others are removed by an ordinary removal that follows.
+    """Moves messages that have `final_ack`, with keys from `first` to `last`, to the queue `final_queue`.
+
+    The position of each is its message_id. The other messages are removed by an ordinary removal that follows.
     """
 
     first: int
@@ -203,9 +223,9 @@ class FinalAckKept(NamedTuple):
 class Departure(NamedTuple):
     """Messages on disk that leave a local queue together, and why.
 
-    message_class: the reason: an application's or an operator's action, or that their time was over; NORMAL for
-        a message that was sent back.
-    again: the MessageID of the message that was sent instead of the departed one; 0 if none was.
+    message_class: the reason: an application's or an operator's action, or the expiry of the messages; NORMAL for a
+        message that was sent back.
+    again: the MessageID of the message that was sent in place of the departed one; 0 if none was.
     """
 
     queue: str
@@ -218,8 +238,8 @@ class Departure(NamedTuple):
 class Writes:
     """One transaction. The store applies the fields in the order in which they are listed here.
 
-    No key is used again while the last message with it may still be in the log or in the tables. A new row replaces an
-    existing row for the same thing.
+    No key is used again while the last message that had it may still be in the log or in the tables. A new row replaces
+    an existing row for the same thing.
     """
 
     queues: list[QueueRow] = field(default_factory=list)
@@ -228,32 +248,40 @@ class Writes:
     moves: list[tuple[int, int, int | None]] = field(default_factory=list)
     """For each message that moves, its old key, its new key, and its new `expires_s`."""
     removals: list[tuple[int, int]] = field(default_factory=list)
-    """First and last key of ranges to remove, both included; keys without a message are not an error."""
+    """The first and last key of each range to remove, both inclusive.
+
+    Keys without a message are not an error.
+    """
     lasting: list[int] = field(default_factory=list)
-    """Keys of messages that no longer have an `expires_s`; keys without a message are not an error."""
+    """The keys of messages that no longer have an `expires_s`. Keys without a message are not an error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow | None] = field(default_factory=dict)
-    """By source and queue; None for a sequence that is no longer kept."""
+    """The changed rows, by source and queue; None for a sequence that is no longer kept."""
     forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
-    """By source, the ordinals to forget, from first to last, both included; any of them may be unknown."""
+    """By source, ranges of ordinals to forget, from first to last, both inclusive.
+
+    Any of them may be unknown.
+    """
     identifiers: list[IdentifierRow] = field(default_factory=list)
-    """Identifiers to add; if one is already known, it gets the new time."""
+    """Identifiers to add. If one of them is already known, it gets the new time."""
     counters: dict[str, int] = field(default_factory=dict)
     """Named numbers, such as the ceiling of the MessageIDs given out."""
     outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
-    """By invoker and identifier: the outcome of a numbered operation; None forgets it."""
+    """The outcomes of numbered operations, by invoker and identifier; None if one is to be forgotten."""
     forgotten_invokers: list[bytes] = field(default_factory=list)
-    """Invokers all of whose outcomes are forgotten."""
+    """The invokers of which all outcomes are to be forgotten."""
     departures: list[Departure] = field(default_factory=list)
-    """Messages that leave local queues in this transaction, for shells that record some of them. No store keeps them.
+    """Messages that leave local queues in this transaction, for shells that record some of them.
+
+    No store keeps them.
     """
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
-        """Make those messages of a queue between two positions that ask for a FinalAck wait for it."""
+        """Let the messages of a queue between two positions that ask for a FinalAck wait for it."""
         self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
 
     def remove(self, queue: int, first: int, last: int) -> None:
-        """Remove the messages of a queue from one position to another, both included."""
+        """Remove the messages of a queue from one position to another, both inclusive."""
         self._remove(message_key(queue, first), message_key(queue, last))
 
     def _remove(self, low: int, high: int) -> None:
@@ -262,7 +290,7 @@ class Writes:
         self.removals.append((low, high))
 
     def remove_each(self, keys: Iterable[int]) -> None:
-        """Remove single messages by their keys, which are nearly always consecutive."""
+        """Remove individual messages by their keys. These are nearly always consecutive."""
         first = last = 0
         for key in keys:
             if key != last + 1 or not first:
@@ -302,9 +330,9 @@ class Writes:
 
 
 class StoredQueue(NamedTuple):
-    """A store's data about one queue when the store is opened. `first` and `last` are 0 if the queue is empty.
+    """What a store knows about one queue when it is opened. `first` and `last` are 0 for an empty queue.
 
-    last_used: new messages get positions after this. Messages that left may still be in the log or the tables.
+    last_used: new messages get positions after this one. Messages that have left may still be in the log or the tables.
     """
 
     queue: int
@@ -321,15 +349,16 @@ class StoredQueue(NamedTuple):
 
 
 class NewLife(NamedTuple):
-    """The store begins a new life: it is empty, or may be older than messages that peers have received from this node.
+    """The store begins a new life.
 
-    The life has begun when the counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction,
-    are on disk; until then each start reports it again.
+    It is empty, or it may be older than messages that peers have received from this node. The life has begun when the
+    counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction, are on disk. Until then,
+    each start reports the new life again.
 
     number: the number of lives, including this one.
     first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life may have given.
     first_sequence_ordinal: the first Ordinal that no TxSequenceID of an earlier life can have; 0 if that is not known.
-    is_restored: whether the store has contents, which may all have been delivered already, or changed since.
+    is_restored: whether the store has contents. These may all have been delivered already, or changed since.
     """
 
     number: int
@@ -340,17 +369,18 @@ class NewLife(NamedTuple):
 
 @dataclass(slots=True)
 class StoredState:
-    """Everything that a queue manager must know about its store when it starts. Messages stay on disk, except in queues
-    whose messages stay in memory as long as they wait.
+    """Everything that a queue manager must know about its store when it starts.
+
+    Messages stay on disk, except in those queues whose messages stay in memory as long as they wait.
     """
 
     queues: list[StoredQueue] = field(default_factory=list)
     resident: list[tuple[int, bytes]] = field(default_factory=list)
-    """Key and packet of each message in a HELD or ORDER queue."""
+    """The key and the packet of each message in a HELD or ORDER queue."""
     hurt: list[tuple[int, HurtPacket]] = field(default_factory=list)
-    """Key and packet of each damaged message in these queues."""
+    """The key and the packet of each damaged message in these queues."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
+    """Ranges of keys, first and last inclusive, that are missing between the ends of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
     incoming: list[IncomingRow] = field(default_factory=list)
     identifiers: list[IdentifierRow] = field(default_factory=list)
@@ -360,29 +390,33 @@ class StoredState:
     dice: int = 0
     """A number from the shell, different each time the store is opened."""
     life: NewLife | None = field(default=None, compare=False)
-    """None if the store's last life continues. It describes the store rather than its contents."""
+    """The new life that the store begins; None if its last life continues.
+
+    This describes the store, and not the store's contents.
+    """
 
 
 class ReadBy(Enum):
-    """The part that asked for a page, and gets it."""
+    """The part of the queue manager that asked for a page, and gets it."""
 
     WINDOW = auto()
-    """The queue, which sends or hands out its messages in order."""
+    """The queue itself: it sends or hands out its messages in order."""
     RESEND = auto()
-    """A sequence, to send messages again."""
+    """A sequence: it sends messages again."""
     OUTCOME = auto()
-    """A FinalAck or an OrderAck, to get the one message that it decides."""
+    """A FinalAck or an OrderAck: it needs the one message that it decides about."""
     EXPIRY = auto()
-    """The search for messages whose time is over and that have no `expires_s`."""
+    """The search for expired messages that have no `expires_s`."""
     PURGE = auto()
 
 
 class ReadPage(NamedTuple):
-    """Asks for the messages of a queue after a position, in order: as many as fit both limits, but at least one.
+    """Asks for the messages of a queue after a position, in order.
 
-    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). A message is never left
-    out because of its size while a later one is included, because the queue continues after the last row. If there are
-    no rows, the queue has no message after the position. A damaged packet is a `HurtPacket`.
+    The answer is `QueueManager.loaded(page, rows)`, with rows of (position, packet, final_ack). It has as many messages
+    as fit both limits, but at least one. A message is never left out because of its size while a later one is included,
+    because the queue continues after the last row. If there are no rows, the queue has no message after the position. A
+    damaged packet is a `HurtPacket`.
     """
 
     queue: int
@@ -393,9 +427,10 @@ class ReadPage(NamedTuple):
 
 
 class ReadExpired(NamedTuple):
-    """Asks for the messages with the lowest `expires_s`, in that order: as many as fit both limits, but at least one.
+    """Asks for the messages with the lowest `expires_s`, in that order.
 
-    The answer is `QueueManager.loaded(page, rows)` with rows of (key, packet, final_ack).
+    The answer has as many messages as fit both limits, but at least one. It is `QueueManager.loaded(page, rows)`, with
+    rows of (key, packet, final_ack).
     """
 
     limit_messages: int
@@ -403,7 +438,7 @@ class ReadExpired(NamedTuple):
 
 
 class ReadSequences(NamedTuple):
-    """Asks for the incoming sequences of a source whose `queue` is from first to last, at most 1,024 of them.
+    """Asks for the incoming sequences of a source whose `queue` is from first to last; 1,024 at most.
 
     The answer is `QueueManager.found(read, rows)`. These sequences gave up their places (see
     mqproto/transfer/places.py).
@@ -415,10 +450,10 @@ class ReadSequences(NamedTuple):
 
 
 class OpenTransport(NamedTuple):
-    """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
+    """Connect, and then call `QueueManager.opened`, or `QueueManager.lost` if connecting fails.
 
-    tls: the queue manager whose pinned certificate the other end has to show; None for a plain connection.
-    avoid: the host's address to try last, because no queue manager was found there last time.
+    tls: the queue manager whose pinned certificate the other end must show; None for a plain connection.
+    avoid: the address of the host to try last, because no queue manager was found there last time.
     """
 
     session: int
@@ -431,7 +466,7 @@ class OpenTransport(NamedTuple):
 class SendPing(NamedTuple):
     """Send this datagram to a UDP port, from a port that is not our ping port.  [MS-MQQB] 2.1.2
 
-    Any answer from there goes to `QueueManager.ping_answered`; if the datagram cannot be sent, call
+    Any answer from there goes to `QueueManager.ping_answered`. If the datagram cannot be sent, call
     `QueueManager.lost`. After a second, an answer is no longer awaited.
     """
 
@@ -461,10 +496,10 @@ UNKNOWN_COUNT: Final = -1
 
 
 class Received(NamedTuple):
-    """One message handed to an application; `key` is its name while it is in the queue.
+    """One message that was handed to an application. `key` is its name while it is in the queue.
 
     delivery_count: how often it was handed out, including this time; UNKNOWN_COUNT if it was in the store when the
-    store was opened.
+        store was opened.
     """
 
     key: int
@@ -473,7 +508,7 @@ class Received(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Messages for a consumer that asked with `QueueManager.consume`."""
+    """Messages for a consumer that asked for some with `QueueManager.consume`."""
 
     consumer: int
     queue: str
@@ -481,7 +516,7 @@ class Delivery(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The trace of a message, as given by its sender: the two headers of [Trace Context] 3.2 and 3.3."""
+    """The trace of a message, as its sender gave it: the two headers of [Trace Context] 3.2 and 3.3."""
 
     parent: str
     state: str = ""
@@ -489,10 +524,10 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Information for an operator, as a line of the log.
+    """Information for an operator, which becomes a line of the log.
 
-    `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written part of a
-    fact, so each fact is one line of at most 600 characters, without terminal controls.
+    `name` is a word to search for, such as `session-closed`, and `facts` are the values that belong to it. A peer may
+    have written part of a fact, so each fact is one line of at most 600 characters, without terminal controls.
     """
 
     name: str
@@ -510,7 +545,7 @@ class Note:
 
 @dataclass(slots=True)
 class Batch:
-    """All decisions since the last `take`; the module describes the order in which to carry them out."""
+    """All decisions since the last `take`. The module's docstring says in which order to carry them out."""
 
     writes: Writes | None = None
     reads: list[ReadPage | ReadExpired | ReadSequences] = field(default_factory=list)
@@ -521,4 +556,4 @@ class Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     deadline_ms: int | None = None
-    """Call `QueueManager.tick` when the uptime clock shows this."""
+    """The time on the uptime clock at which to call `QueueManager.tick`."""

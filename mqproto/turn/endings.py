@@ -1,4 +1,7 @@
-"""The ways in which messages end: received, refused, expired or deleted. manager/outcomes.py has the consequences."""
+"""The ways in which messages end: received, refused, expired or deleted.
+
+manager/outcomes.py handles the consequences.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from mqproto.wire.guid import Guid
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """The destination of a sequence's acknowledgments.  3.1.7.17
+    """The destination for a sequence's acknowledgments.  3.1.7.17
 
-    direct_host: the neighbour's address if the message came by a direct format name, else None.
+    direct_host: the neighbour's address if the message came by a direct format name; otherwise None.
     """
 
     manager: Guid
@@ -21,23 +24,26 @@ class ReplyTo:
 
 
 class Place(Enum):
-    """Where a message was when its way ended."""
+    """Where a message was when it ended."""
 
     ON_THE_WAY = auto()
-    """In an outgoing queue of ours, or just arrived for another queue manager."""
+    """It was in an outgoing queue of ours, or had just arrived for another queue manager."""
     AT_DESTINATION = auto()
-    """Just arrived at its destination, but not in its queue."""
+    """It had just arrived at its destination, but was not in its queue."""
     IN_QUEUE = auto()
-    """In its destination queue, which is ours."""
+    """It was in its destination queue, which is ours."""
     ELSEWHERE = auto()
-    """At its destination or on the way there: our own message, whose FinalAck or session acknowledgment informed us."""
+    """It was our own, and was at its destination or on its way there.
+
+    A FinalAck or a session acknowledgment told us about its end.
+    """
 
 
 class Ending(NamedTuple):
     """One message that ended here, or whose end was reported to us.
 
-    queue: the store's number of its local queue; 0 if it was not in one.
-    reply_to: the destination of a FinalAck, if it is another's transactional message.
+    queue: the store's number of the local queue that it was in; 0 if it was in none.
+    reply_to: the destination of a FinalAck, if the message is another queue manager's transactional one.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.
     is_copy: whether its sender keeps it until its destination has answered.

@@ -1,14 +1,15 @@
-"""The interface of a queue manager to its keys, and its behaviour without keys.
+"""A queue manager's interface to its keys, and what it does without keys.
 
 [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-The core has no cryptography. A QueueManager may be given a guard that has it: mqproto/security/guard.py. The guard
-opens and judges messages with a SecurityHeader, signs messages of applications, and encrypts messages as they leave.
-Without a guard, messages are not encrypted or signed here, and others' protected messages are refused with the matching
-class.
+The core has no cryptography. A QueueManager may be given a guard that has it:
+mqproto/security/guard.py. The guard opens and judges messages with a SecurityHeader, signs
+applications' messages, and encrypts messages as they leave. Without a guard, no messages are
+encrypted or signed here, and others' protected messages are refused with the appropriate class.
 
-A message that will be encrypted is stored in clear: the receiver's key may change while it waits, perhaps for a year.
-Its SecurityHeader has EB set and no EncryptionKey. A message in this form is never on the wire (see `is_unsealed`).
+A message that will be encrypted is stored in clear, because the receiver's key may change while the message waits,
+perhaps for a year. Its SecurityHeader has EB set and no EncryptionKey. A message in this form is never on the wire (see
+`is_unsealed`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CACHE_CLEANUPS: Final = frozenset(
         Timer.USER_CERT_CACHE_CLEANUP,
     }
 )
-"""The timers for a guard's caches."""
+"""The timers that clean up a guard's caches."""
 CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "AES-256": (5, 0x6610),
@@ -45,25 +46,30 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "RC4-40": (1, 0x6801),
     }
 )
-"""PrivacyLevel and EncryptionAlgorithm of each cipher, by the name that `mqproto decode` and the tables use. The
-variants of RC2, and of RC4, differ in how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
+"""The PrivacyLevel and EncryptionAlgorithm of each cipher, by name (as in `mqproto decode`).
+
+The variants of RC2, and those of RC4, differ in the number of bits in their keys.  [MS-MQMQ] 2.2.19.3
+"""
 STRONG: Final = 5
 """The PrivacyLevel of ciphers that nobody can break."""
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
-"""Ciphers that anybody can break. A queue takes them, and a message uses them, only if they are named."""
+"""Ciphers that anybody can break. Queues take them, and messages use them, only where they are named."""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
-"""Queue.PrivacyLevel: whether a queue takes only messages in clear, all messages, or only encrypted ones.
-[MS-MQDMPR] 3.1.1.2"""
+"""Queue.PrivacyLevel: whether a queue takes only messages in clear, all, or only encrypted ones.
+
+[MS-MQDMPR] 3.1.1.2
+"""
 
 
 SIGNED_20, SIGNED_30 = 3, 5
-"""AS of SecurityHeader.Flags for verified signatures of the kinds that we make: of MSMQ 2.0, and of 3.0 if a
-message lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
+"""AS of SecurityHeader.Flags for verified signatures of the two kinds that we make.
+
+They are signatures of MSMQ 2.0 and, if a message lists its destinations, of MSMQ 3.0. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4
+"""
 
 
 class ProtectionError(MqprotoError):
-    """A message is refused because of its encryption or signature, or because one of them is
-    missing.  [MS-MQMQ] 2.2.18.1.6
+    """A message is refused because its encryption or signature is wrong or missing.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
         message_class: the class that is reported to its sender.
@@ -80,7 +86,7 @@ class ProtectionError(MqprotoError):
 
 
 class Signer(NamedTuple):
-    """A signer of messages: its certificate, and the sender that the messages name.
+    """A signer of messages: its certificate, and the sender that its messages name.
 
     sender_id_type: NO_SENDER, SID or QUEUE_MANAGER.
     """
@@ -91,22 +97,24 @@ class Signer(NamedTuple):
 
 
 class Guard(Protocol):
-    """The keys of one queue manager, and its knowledge of others' keys."""
+    """One queue manager's keys, and what it knows about others' keys."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """Serve this queue manager from now on, and forget the cache for any other."""
+        """Serve this queue manager from now on, and forget what was cached for any other."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        """Return a message with a SecurityHeader as it is when it joins its queue: in clear, with verified AU and AS.
+        """Return a message with a SecurityHeader in the form in which it joins its queue.
 
-        weak: the members of WEAK_CIPHERS that its queue takes.
+        That form is in clear, with verified AU and AS.
+
+        weak: the members of WEAK_CIPHERS that the queue takes.
 
         Raises:
             ProtectionError: the message is refused.
         """
 
     def check(self, message: UserMessage, manager: Guid) -> None:
-        """Check that a message can be encrypted, as it asks, for this queue manager.
+        """Check that a message can be encrypted in the way it asks for, for this queue manager.
 
         Raises:
             UsageError: it cannot be encrypted.
@@ -120,13 +128,13 @@ class Guard(Protocol):
         """
 
     def name_of(self, certificate: bytes) -> str:
-        """Return the name of the key for this certificate; empty if there is none."""
+        """Return the name of the key that belongs to this certificate; empty if there is none."""
 
     def signed(self, message: UserMessage) -> UserMessage:
-        """Return a message, which has a certificate and no signature, with the signature.  3.1.7.1.4
+        """Return a message, which has a certificate but no signature yet, with its signature.  3.1.7.1.4
 
         Raises:
-            UsageError: the key is gone, or too short for the hash.
+            UsageError: the key is gone, or is too short for the hash.
         """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
@@ -137,7 +145,7 @@ class Guard(Protocol):
         """
 
     def expired(self, timer: Timer, now: Moment) -> None:
-        """Handle one of CACHE_CLEANUPS, which is due."""
+        """Handle the expiry of one of CACHE_CLEANUPS."""
 
 
 class NoKeys:
@@ -184,19 +192,19 @@ _NAMES: Final = {name.casefold(): name for name in CIPHERS}
 
 
 def is_encrypted(message: UserMessage) -> bool:
-    """Whether a message's body cannot be read, or must not be sent in clear: EB."""
+    """Return whether EB is set: a message's body cannot be read, or must not be sent in clear."""
     return message.security is not None and message.security.body_encrypted
 
 
 def is_signed(message: UserMessage) -> bool:
-    """Whether a message has a signature, valid or not."""
+    """Return whether a message has a signature, whether or not it is valid."""
     listed = message.multi_queue_format
     beside = listed is not None and bool(listed.signature.signature)
     return message.security is not None and (bool(message.security.signature) or beside)
 
 
 def is_unsealed(message: UserMessage, identity: Guid) -> bool:
-    """Whether a message is ours and will be encrypted, but is not encrypted yet."""
+    """Return whether a message is ours and is to be encrypted, but is not encrypted yet."""
     security = message.security
     return (
         security is not None
@@ -231,7 +239,7 @@ def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> U
 
 
 def in_clear(message: UserMessage) -> UserMessage:
-    """Return a message that was marked for encryption, but stays here, in clear, so that it can be read."""
+    """Return a message without its mark for encryption, because it stays here in clear, to be read."""
     security = message.security
     assert security is not None, "what is to be encrypted has a SecurityHeader"
     plain = replace(security)
@@ -246,7 +254,7 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:
-    """Return the message in the form that it has in a queue, in which we replace the sender's AU and AS.
+    """Return a message in the form that it has in a queue: AU and AS are ours, not the sender's.
 
     kind: the kind of signature that was verified, as in AS; 0 for none.
     """

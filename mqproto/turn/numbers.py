@@ -16,13 +16,16 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
 
 MESSAGE_ID_BLOCK: Final = 65_536
-"""The number of MessageIDs that the store sets aside at a time. After a crash, the rest of a block is never used."""
+"""How many MessageIDs the store sets aside at a time. A crash leaves the rest of a block unused."""
 ORDINAL_BLOCK: Final = 4_096
-"""How many Ordinals of TxSequenceIDs are set aside at a time. Whenever all messages are acknowledged, one is used."""
+"""How many Ordinals of TxSequenceIDs are set aside at a time.
+
+One is used whenever all messages are acknowledged.
+"""
 
 
 class GivenNumbers:
-    """The next numbers for queues and messages, and their ceilings in the store.
+    """The next numbers for queues and messages, and the ceilings of these numbers in the store.
 
     first_ordinal: the first Ordinal of a TxSequenceID that no earlier life can have given; 0 if that is not known.
     """
@@ -37,7 +40,7 @@ class GivenNumbers:
             self._begin(state.life)
 
     def _begin(self, life: NewLife) -> None:
-        """Give no MessageID and no TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
+        """Give no MessageID or TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
         self._next_message_id = self._message_id_ceiling = life.first_message_id
         self.first_ordinal = self._ordinal_ceiling = max(self._ordinal_ceiling, life.first_sequence_ordinal)
         self._writes.urgent().counters |= {
@@ -48,16 +51,16 @@ class GivenNumbers:
         }
 
     def next_queue(self) -> int:
-        """A number for a queue that is new to the store."""
+        """Return a number for a queue that is new to the store."""
         self._next_queue += 1
         return self._next_queue - 1
 
     def next_message_id(self) -> int:
-        """The next MessageIdOrdinal.  3.1.1.3"""
+        """Return the next MessageIdOrdinal.  3.1.1.3"""
         return self.next_message_ids(1)[0]
 
     def next_message_ids(self, count: int) -> list[int]:
-        """The next MessageIdOrdinals, for several messages."""
+        """Return the next MessageIdOrdinals, one for each of several messages."""
         first, self._next_message_id = self._next_message_id, self._next_message_id + count
         while self._next_message_id > self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
@@ -65,7 +68,7 @@ class GivenNumbers:
         return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
 
     def set_aside(self, identifier: TxSequenceId) -> None:
-        """Ensure that the store's ceiling is above an identifier's Ordinal before a message has it."""
+        """Make the store's ceiling higher than an identifier's Ordinal, before any message has the identifier."""
         if identifier.ordinal >= self._ordinal_ceiling:
             self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
             self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling

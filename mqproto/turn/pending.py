@@ -20,11 +20,14 @@ from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 PURGED_UNTIL: Final = "purged_until_"
-"""The beginning of a counter's name, before a purged queue's number. The counter holds the last position to delete."""
+"""The beginning of the name of a counter for a purged queue. The queue's number follows.
+
+The counter holds the last position to delete.
+"""
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
-    """Return the queues whose purge is unfinished, by number, with the last position to delete."""
+    """Return the queues, by number, whose purge is unfinished, each with the last position to delete."""
     return {
         int(name.removeprefix(PURGED_UNTIL)): position
         for name, position in counters.items()
@@ -33,18 +36,18 @@ def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
 
 
 class HasRow(Protocol):
-    """A sequence, whose row is made once per commit, however often the sequence changes."""
+    """A sequence. Its row is made only once per commit, no matter how often the sequence changes."""
 
     def row(self) -> OutgoingRow | IncomingRow:
-        """The data that must survive process and node failures."""
+        """Return the data that must survive failures of the process and of the node."""
 
 
 class PendingWrites:
-    """Writes since the last commit, of two kinds.
+    """The writes since the last commit, which are of two kinds.
 
     Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes that only
-    forget, such as the removal of a message that the neighbour has, go with the next commit, or after a second: if a
-    crash comes first, the message is sent twice and the receiver drops it.
+    forget, such as the removal of a message that the neighbour has, are made with the next commit, or after a second.
+    If a crash comes before that, the message is sent twice and the receiver drops the second copy.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -53,7 +56,7 @@ class PendingWrites:
         self._is_urgent = False
         self._has_room = True
         self._held_back: dict[int, QueueRow] = {}
-        """The rows that strangers have caused since the disk became full, by number."""
+        """The rows that strangers have caused to be written since the disk became full, by number."""
         self._timers = timers
         self._waypoints = waypoints
 
@@ -68,14 +71,14 @@ class PendingWrites:
         return self._writes
 
     def has_room(self, has_room: bool) -> None:
-        """Set whether the disk has room beyond the reserve for writes that make room."""
+        """Set whether the disk has more room than the reserve, which is for writes that make room."""
         self._has_room = has_room
         if has_room and self._held_back:
             self._writes.queues += self._held_back.values()
             self._held_back.clear()
 
     def put_row(self, row: QueueRow, *, urgent: bool) -> None:
-        """Keep a row of a kind that strangers can cause without limit.
+        """Keep a row of a kind that strangers can cause in unlimited numbers.
 
         On a full disk it waits in memory, unless it is urgent, because strangers must not use up the reserve.
         """
@@ -87,7 +90,10 @@ class PendingWrites:
             self._held_back[row.queue] = row
 
     def put(self, messages: Sequence[MessageRow], queue: str) -> None:
-        """Keep messages; `queue` is the name of their queue."""
+        """Keep messages.
+
+        queue: the name of their queue.
+        """
         self._is_urgent = True
         self._waypoints.stored(messages, queue)
         self._writes.messages += messages
@@ -98,7 +104,7 @@ class PendingWrites:
         self._is_urgent = self._is_urgent or urgent
 
     def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
-        """Stop keeping an incoming sequence; keep `stays` instead, if it is given."""
+        """Stop keeping an incoming sequence. If `stays` is given, keep that in its place."""
         self._changed.pop(sequence, None)
         gone = sequence.row()
         assert isinstance(gone, IncomingRow), "only these have places"
@@ -113,7 +119,9 @@ class PendingWrites:
         needed: bool,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Store the outcome of an operation, and counters, together with its writes. Return whether they are stored.
+        """Store an operation's outcome, and counters, together with the operation's writes.
+
+        Return whether they are stored.
 
         needed: whether to store them even if the operation wrote nothing.
         """
@@ -129,8 +137,9 @@ class PendingWrites:
         rows: dict[tuple[bytes, int], OutcomeRow | None],
         counters: dict[str, int],
     ) -> None:
-        """Forget invokers with all their outcomes, and keep `rows` and `counters` in the same transaction. This may
-        wait for the next commit.
+        """Forget invokers with all their outcomes, and keep `rows` and `counters` in the same transaction.
+
+        This may wait for the next commit.
         """
         writes = self._writes
         if gone := set(invokers):
@@ -141,15 +150,15 @@ class PendingWrites:
         writes.counters |= counters
 
     def purge_until(self, queue: int, position: int) -> None:
-        """Record the last position to delete from a queue, for the next process if this one is killed; 0 when the queue
-        is empty.
+        """Record the last position to delete from a queue, for the next process if this one is killed.
+
+        position: 0 when the queue is empty.
         """
         writes = self.urgent() if position else self._writes
         writes.counters[f"{PURGED_UNTIL}{queue}"] = position
 
     def leaving(self) -> dict[int, int]:
-        """Return the greatest number of messages that the next commit removes from each queue, by the queue's
-        number."""
+        """Return how many messages, at most, the next commit removes from each queue, by the queue's number."""
         counts: dict[int, int] = {}
         for first, last in self._writes.removals:
             queue = first >> POSITION_BITS
@@ -157,7 +166,7 @@ class PendingWrites:
         return counts
 
     def removes(self, key: int) -> bool:
-        """Whether the next commit removes a message completely, and does not keep it for its FinalAck."""
+        """Return whether the next commit removes a message completely, without keeping it for its FinalAck."""
         is_gone = any(first <= key <= last for first, last in self._writes.removals)
         return is_gone and not any(first <= key <= last for first, last, _ in self._writes.finals)
 

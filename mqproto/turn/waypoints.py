@@ -1,11 +1,11 @@
-"""Waypoints, which are the steps of each message: notes with its identifier, the place and the time.
+"""Waypoints: the steps of each message, as notes with its identifier, the place and the time.
 
-The parts of a queue manager report each step in the life of a message to a `Waypoints`, which by default records
-nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs
-to. So a line of the log is written only after the step is on disk. A follower of traces decides which messages belong
-to a trace, and gets notes about these only.
+The parts of a queue manager report each step in the life of a message to a `Waypoints`, which records nothing by
+default. With the setting `waypoints` it is a `WaypointNotes`, and each step becomes a `Note` in the batch to which it
+belongs. So a line of the log is written only after the step is on disk. A follower of traces decides which messages
+belong to a trace, and gets notes only about these.
 
-OrderAcks and FinalAcks are not applications' messages: they appear as steps of the messages that they acknowledge.
+OrderAcks and FinalAcks are not messages of applications: they appear as steps of the messages that they acknowledge.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""The most sent messages without an OrderAck that are remembered by their numbers; about 100 bytes each."""
+"""How many sent messages without an OrderAck are remembered by their numbers, at about 100 bytes each."""
 
 
 class Waypoint(Word):
-    """All waypoints: for each, the name of its notes, and its meaning."""
+    """All waypoints: the name that each has in notes, and what it means."""
 
     ACCEPTED = (
         "accepted",
@@ -98,16 +98,16 @@ NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.RECALLED: frozenset({Waypoint.DEAD_LETTERED}),
     Waypoint.JOURNALED: _AT_REST,
 }
-"""The waypoints that may follow each waypoint of a message at one queue manager. None may follow an unlisted waypoint.
+"""For each waypoint at one queue manager, those that may follow it. None may follow an unlisted one.
 
-A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to
-an application, or be sent, once more. A copy in a journal or a dead-letter queue has a separate path.
+A resend makes copies, and an intermediate queue manager may have several of them at once. After a crash, a message may
+be given to an application, or be sent, once more. A copy in a journal or a dead-letter queue has a path of its own.
 """
 
 BEGINNINGS: Final = frozenset(
     {Waypoint.ACCEPTED, Waypoint.ARRIVED, Waypoint.DEAD_LETTERED, Waypoint.JOURNALED, Waypoint.NOT_KEPT}
 )
-"""The waypoints with which a path begins."""
+"""The waypoints with which a path may begin."""
 STORED_AFTER: Final = frozenset(
     {
         Waypoint.ACCEPTED,
@@ -118,14 +118,17 @@ STORED_AFTER: Final = frozenset(
         Waypoint.JOURNALED,
     }
 )
-"""The waypoints that `stored` may follow. After `stored`, the path continues from the waypoint before it."""
+"""The waypoints that `stored` may follow. After `stored`, the path continues as if it were not there."""
 DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
-"""The waypoints of a message that has arrived and is not taken. Its path continues from before the arrival."""
+"""The waypoints of a message that arrived but is not taken. Its path goes on from before its arrival."""
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
-    """Return the indexes in the path of a message at one queue manager before which a line must be missing;
-    an empty list if the path is complete."""
+    """Return where lines must be missing from the path of a message at one queue manager.
+
+    Returns:
+        The indexes before which a line is missing; an empty list if the path is complete.
+    """
     missing = []
     state: Waypoint | None = None
     before_arrival: Waypoint | None = None
@@ -157,11 +160,11 @@ CLASSES: Final[Mapping[int, Waypoint]] = {
     MessageClass.NACK_Q_PURGED: Waypoint.PURGED,
     MessageClass.NACK_Q_DELETED: Waypoint.PURGED,
 }
-"""The waypoints for the classes of endings; any other class is a refusal."""
+"""The waypoints for the classes with which messages end. Any other class means a refusal."""
 
 
 class SessionHop(Protocol):
-    """The session that a message comes by, or leaves by."""
+    """The session on which a message comes or leaves."""
 
     @property
     def key(self) -> int:
@@ -177,7 +180,7 @@ class SessionHop(Protocol):
 
 
 class Sent(Protocol):
-    """A message that leaves by a session, for the first time or again."""
+    """A message that leaves on a session, for the first time or again."""
 
     @property
     def packet(self) -> bytes:
@@ -192,70 +195,73 @@ class Waypoints:
     """Receives every step, and records none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
-        """Messages were sent here, to the queue with that format name."""
+        """Note that messages were sent here, to the queue with that format name."""
 
     def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
-        """Messages join a queue on disk."""
+        """Note that messages join a queue on disk."""
 
     def sent(self, entries: Iterable[Sent], session: SessionHop) -> None:
-        """Messages leave."""
+        """Note that messages leave."""
 
     def session_acknowledged(self, entries: Iterable[Sent], session: SessionHop) -> None:
-        """The next hop has acknowledged messages.  3.1.5.5"""
+        """Note that the next hop has acknowledged messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
-        """Our messages with these numbers of a sequence, both included, have arrived.  3.1.5.6"""
+        """Note that our messages with these numbers of a sequence, both inclusive, have arrived.  3.1.5.6"""
 
     def final_acknowledged(
         self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
     ) -> None:
-        """One of our messages was received, or refused for good.  3.1.5.7"""
+        """Note that one of our messages was received, or refused for good.  3.1.5.7"""
 
     def arrived(self, packets: Iterable[bytes], session: SessionHop) -> None:
-        """Messages came."""
+        """Note that messages have arrived."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
-        """A message is not taken."""
+        """Note that a message is not taken."""
 
     def duplicate_dropped(self, packet: bytes) -> None:
-        """A message is a duplicate, and is dropped."""
+        """Note that a message is a duplicate, and is dropped."""
 
     def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
-        """Others' messages join an outgoing queue."""
+        """Note that others' messages join an outgoing queue."""
 
     def held(self, packet: bytes, queue: str) -> None:
-        """A message is early for its queue, and is held."""
+        """Note that a message is early for its queue, and is held."""
 
     def dropped(self, packet: bytes, queue: str) -> None:
-        """A message is early and is dropped, because there is no room behind the gap."""
+        """Note that a message is early and is dropped, because there is no room behind the gap."""
 
     def queued(self, packets: Iterable[bytes], queue: str) -> None:
-        """Messages join a local queue."""
+        """Note that messages join a local queue."""
 
     def kept(self, packet: bytes, queue: str, message_class: int) -> None:
-        """A message joins a journal, or a dead-letter queue if its class is a refusal."""
+        """Note that a message joins a journal, or a dead-letter queue if its class is a refusal."""
 
     def not_kept(self, packet: bytes, queue: str) -> None:
-        """A journal or dead-letter queue has no room for a message."""
+        """Note that a journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """A dead letter in doubt leaves its queue, because the destination has reported the outcome."""
+        """Note that a dead letter in doubt leaves its queue, because the destination has reported the outcome."""
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
-        """Messages go to a consumer."""
+        """Note that messages are handed to a consumer."""
 
     def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
-        """Messages return from a consumer."""
+        """Note that messages return from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        """A message finally leaves this queue manager; `queue` is the queue that it was in, if any."""
+        """Note that a message finally leaves this queue manager.
+
+        queue: the queue that it was in, if any.
+        """
 
 
 OFF: Final = Waypoints()
 
 
 Follow = Callable[[bytes], Trace | None]
-"""Returns the followed trace of the message in a packet, or None. It is called at each step."""
+"""Returns the trace of the message in a packet if it is followed; otherwise None. Called at each step."""
 
 
 def nobody(packet: bytes) -> None:
@@ -267,9 +273,9 @@ class WaypointNotes(Waypoints):
 
     Args:
         identity: the queue manager's GUID; its own transactional messages are found by the numbers in OrderAcks.
-        notes: where the notes go.
-        follow: says which trace a message belongs to, if any; the note of a step names it.
-        everything: whether messages without a trace also have notes.
+        notes: where the notes are put.
+        follow: returns the trace to which a message belongs, if any; the note of a step names the trace.
+        everything: whether there are also notes about messages without a trace.
     """
 
     def __init__(
@@ -282,7 +288,7 @@ class WaypointNotes(Waypoints):
         self._unconfirmed: dict[TxSequenceId, dict[int, tuple[str, Trace | None]]] = {}
         self._unconfirmed_count = 0
         self._followed: dict[int, Trace] = {}
-        """The traces of our own sent transactional messages, by MessageID. Some messages never get a FinalAck."""
+        """The traces of our own sent transactional messages, by MessageID. Some messages get no FinalAck."""
 
     def _note(
         self,
@@ -294,12 +300,12 @@ class WaypointNotes(Waypoints):
         /,
         **facts: str | int,
     ) -> None:
-        """Make a note of a step, if it is wanted. Its facts are determined only then.
+        """Make a note of a step if one is wanted. Only then are its facts determined.
 
         Args:
-            session: the session by which the message came, or leaves.
+            session: the session on which the message comes or leaves.
             is_placed: whether to add the message's place in its sequence.
-            message_class: the reason, if a step has one.
+            message_class: the reason, if the step has one.
         """
         trace = self._follow(packet)
         if trace is None and not self._everything:
@@ -322,7 +328,7 @@ class WaypointNotes(Waypoints):
         return message_name(source, ordinal)
 
     def _own_place(self, packet: bytes) -> tuple[TxSequenceId, int] | None:
-        """The place of a transactional message of our own; None for others."""
+        """Return the place in its sequence of our own transactional message; None for any other message."""
         return place_in_sequence(packet) if identifier_of(packet)[0] == self._identity else None
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
@@ -455,12 +461,12 @@ class WaypointNotes(Waypoints):
 
 
 def message_name(source: Guid, ordinal: int) -> str:
-    """A message's identifier in the form that people write and `mqproto send` prints."""
+    """Return a message's identifier in the form that people write and that `mqproto send` prints."""
     return f"{guid_text(source)}\\{ordinal}"
 
 
 def class_name(message_class: int) -> str:
-    """The name of a class, or its number in hex if it has no name."""
+    """Return the name of a class, or its number in hexadecimal if it has no name."""
     try:
         return MessageClass(message_class).name
     except ValueError:
@@ -468,13 +474,13 @@ def class_name(message_class: int) -> str:
 
 
 def _hop(session: SessionHop) -> dict[str, str | int]:
-    """Facts about the session by which a message came, or leaves, with the neighbour."""
+    """Return facts about the session on which a message comes or leaves, and about the neighbour."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 
 
 def _place(packet: bytes) -> dict[str, str | int]:
-    """Facts about a transactional message's place in its sequence; none for other messages."""
+    """Return facts about a transactional message's place in its sequence; none for other messages."""
     place = place_in_sequence(packet)
     return {} if place is None else _numbered(*place)
 

@@ -1,4 +1,7 @@
-"""OrderAck and FinalAck: UserMessages to the first sender's order queue.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
+"""OrderAck and FinalAck: UserMessages to the order queue of a message's first sender.
+
+[MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
     """Return the body of an OrderAck or a FinalAck; None for any other UserMessage.  [MS-MQQB] 3.1.5.1.1
 
-    All bits of BaseHeader.Flags should be 0 there. We accept a few: any UserMessage may have a SessionHeader, reserved
-    bits are ignored on receipt, and a priority does not tell the kind of a message ([MS-MQMQ] 2.2.19.1). A message with
-    DH is another packet, because acknowledgments have no DebugHeader.
+    All bits of BaseHeader.Flags should be 0 there, but we accept a few that are set. Any UserMessage may have a
+    SessionHeader, reserved bits are ignored on receipt, and a priority does not tell the kind of a message ([MS-MQMQ]
+    2.2.19.1). A message with DH set is another kind of packet, because acknowledgments have no DebugHeader.
     """
     properties = message.properties
     message_class = properties.message_class
@@ -62,13 +65,13 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
 
 
 def asks_final_ack(message: UserMessage) -> bool:
-    """Whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
+    """Return whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
     transaction = message.transaction
     return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)
 
 
 def addresses_order_queue(message: UserMessage) -> bool:
-    """Whether the destination is an order queue, by its identifier or by a direct name.  [MS-MQQB] 2.2.4"""
+    """Return whether the destination is an order queue, by identifier or direct name.  [MS-MQQB] 2.2.4"""
     queue = message.user.destination_queue
     if message.user.destination_type == PRIVATE_ON_DESTINATION:
         return queue == ORDER_QUEUE
@@ -77,7 +80,7 @@ def addresses_order_queue(message: UserMessage) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class EndToEndAck:
-    """The fields common to OrderAck and FinalAck: source, destination, and the acknowledged messages.
+    """The fields that OrderAcks and FinalAcks share: source, destination, and the acknowledged messages.
 
     source: the queue manager that acknowledges.
     destination_manager: the first sender's queue manager; NULL_GUID for a direct name.
@@ -97,7 +100,9 @@ class EndToEndAck:
     definition: ClassVar[AcknowledgmentPacket[Any]]
 
     def message(self) -> UserMessage:
-        """Return the acknowledgment as a UserMessage. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
+        """Return the acknowledgment as a UserMessage.
+
+        DM stays 0, as 2.2.4 says, although 3.1.7.17 asks for Recoverable.
 
         Raises:
             UsageError: a value breaks a rule of the specification.
@@ -121,7 +126,7 @@ class EndToEndAck:
         )
 
     def build(self) -> bytes:
-        """Return the packet. Raises UsageError as `message` does, or if the bytes would be another kind of packet."""
+        """Return the packet. Raise UsageError as `message` does, or if it is not this kind of packet."""
         return self.definition.build(self)
 
     @classmethod
@@ -137,7 +142,7 @@ class EndToEndAck:
 
 @dataclass(slots=True, kw_only=True)
 class OrderAck(EndToEndAck):
-    """A whole OrderAck: all messages of a sequence up to a number are on the destination's disk.  [MS-MQQB] 2.2.4"""
+    """A whole OrderAck: the destination has all messages up to a number on its disk.  [MS-MQQB] 2.2.4"""
 
     message_class: int = MessageClass.ORDER_ACK
     body: OrderAckBody
@@ -145,7 +150,7 @@ class OrderAck(EndToEndAck):
 
 @dataclass(slots=True, kw_only=True)
 class FinalAck(EndToEndAck):
-    """A whole FinalAck: a message was received (ACK_RECEIVE), or the NACK class says why not.  [MS-MQQB] 2.2.5"""
+    """A whole FinalAck: a message was received (ACK_RECEIVE), or refused (a NACK class).  [MS-MQQB] 2.2.5"""
 
     body: FinalAckBody
 
@@ -154,7 +159,7 @@ A = TypeVar("A", OrderAck, FinalAck)
 
 
 class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
-    """A UserMessage with the MessageBody of an acknowledgment: all its headers, and the fields of the body."""
+    """A UserMessage whose body is that of an acknowledgment: all its headers, and the fields of the body."""
 
     def __init__(self, kind: type[A], body: Record[Any], classes: str) -> None:
         super().__init__(user_message_packet)

@@ -1,4 +1,4 @@
-"""Finds the packets in a stream of bytes, and judges each by its head.  [MS-MQMQ] 2.2.19.1"""
+"""Finds the packets in a stream of bytes, and judges each of them by its head.  [MS-MQMQ] 2.2.19.1"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIZE_AT: Final = base_header.offset_of("packet_size")
 _KINDS: Final[dict[int, type[Packet]]] = {
     record.sizeof(): record.kind for record in INTERNAL_PACKETS.values()
 }
-"""The kinds of internal packets by size, because each kind has a different size.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+"""By size, the kinds of internal packets; no two have the same size.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
 assert len(_KINDS) == len(INTERNAL_PACKETS)
 
 
@@ -43,7 +43,7 @@ assert len(_KINDS) == len(INTERNAL_PACKETS)
 class Welcome:
     """The packets that may come next, recognized by IN and PacketSize in their first 16 bytes.
 
-    message_limit_bytes: the largest PacketSize of a UserMessage; 0 if UserMessages may not come.
+    message_limit_bytes: the highest PacketSize of a UserMessage; 0 if no UserMessage may come.
     internal_sizes: the PacketSizes that an internal packet may have.
     """
 
@@ -58,7 +58,7 @@ class Welcome:
 
 
 ANYTHING: Final = Welcome(MAXIMUM_PACKET_SIZE, range(SMALLEST_INTERNAL_PACKET, MAXIMUM_PACKET_SIZE + 1))
-"""A Welcome for analysts, which lets even an internal packet of a wrong size be shown."""
+"""A Welcome for analysts. With it, even an internal packet of a wrong size can be shown."""
 
 
 class UnwelcomeError(WireFormatError):
@@ -73,13 +73,13 @@ class UnwelcomeError(WireFormatError):
 class PacketBuffer:
     """Takes bytes as they arrive, and returns whole packets.
 
-    A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond PacketSize if a
-    UserMessage has SH set. Its first 16 bytes are judged before more is kept: they must begin a packet whose kind
-    and size may come now. The buffer keeps the bytes of one incomplete packet. It does not search for `LIOR`, which may
-    be in any field.
+    A packet extends from its BaseHeader to its last padding byte. If a UserMessage has SH set, the SessionHeader beyond
+    PacketSize is included. A packet's first 16 bytes are judged before more is
+    kept: they must begin a packet whose kind and size may come now. The buffer keeps the bytes of one incomplete
+        packet. It does not search for `LIOR`, which may be in any field.
 
-    If packets precede a fault, they are returned, the fault waits in `fault`, and the next `feed` raises it. Otherwise
-    `feed` raises it at once. After a fault the buffer stays closed.
+    If packets precede a fault, they are returned, the fault is kept in `fault`, and the next `feed` raises it.
+    Otherwise, `feed` raises it at once. After a fault, the buffer stays closed.
     """
 
     __slots__ = ("_kept", "_needed", "_rest", "fault")
@@ -102,19 +102,20 @@ class PacketBuffer:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the unfinished packet are still to come; 0 before its first 16 bytes are there."""
+        """How many bytes of the unfinished packet are yet to come; 0 until its first 16 bytes have arrived."""
         return self._needed - len(self._kept) if len(self._kept) >= HEAD_SIZE else 0
 
     def feed(self, data: bytes | bytearray | memoryview, welcome: Welcome = ANYTHING) -> list[bytes]:
         """Return the packets that these bytes complete, in order.
 
         Args:
-            welcome: the packets that may come next. Without UserMessages, at most one packet is returned, because it
-                decides what may follow it. The bytes after it are kept unjudged; `feed(b"")` continues with them.
+            welcome: the packets that may come next. If it allows no UserMessages, at most one packet is returned,
+                because that packet decides what may follow it. The bytes after it are kept unjudged; `feed(b"")`
+                continues with them.
 
         Raises:
             UnwelcomeError: the bytes after the last packet begin a packet that may not come now.
-            WireFormatError: they do not begin a packet; the class docstring says what happens to packets before them.
+            WireFormatError: they do not begin a packet. The class docstring says what happens to earlier packets.
         """
         if self.fault is not None:
             raise self.fault
@@ -142,7 +143,7 @@ class PacketBuffer:
         return packets
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """Continue the kept packet, or begin one; return how many bytes of `data` it takes."""
+        """Continue the packet that is kept, or begin one. Return how many bytes of `data` it takes."""
         kept = self._kept
         at = 0
         if len(kept) < HEAD_SIZE:
@@ -160,7 +161,10 @@ class PacketBuffer:
         return at + missing
 
     def _cut(self, data: bytes, at: int, packets: list[bytes], welcome: Welcome) -> None:
-        """Cut whole packets from `at` on, and keep the rest.  The loop repeats `_size_of` inline for speed."""
+        """Cut whole packets from `data`, starting at `at`, and keep the rest.
+
+        The loop repeats the code of `_size_of`, for speed.
+        """
         limit, sizes, end = welcome.message_limit_bytes, welcome.internal_sizes, len(data)
         while end - at >= HEAD_SIZE:
             version, flags, signature, size = _unpack_head(data, at)
@@ -182,7 +186,7 @@ class PacketBuffer:
             self._kept += data[at:]
 
     def _size_of(self, head: bytearray, welcome: Welcome) -> int:
-        """Judge the first 16 bytes of a packet; return its size with its SessionHeader."""
+        """Judge the first 16 bytes of a packet. Return its size, including its SessionHeader."""
         version, flags, signature, size = _unpack_head(head)
         if flags & _INTERNAL:
             fits = size in welcome.internal_sizes
@@ -194,7 +198,7 @@ class PacketBuffer:
         return whole
 
     def _refuse(self, head: bytes) -> None:
-        """Raise the layout's error about these 16 bytes, or say that this packet may not come now."""
+        """Raise the layout's error about these 16 bytes, or one which says that this packet may not come now."""
         announced(head)
         _, flags, _, size = _unpack_head(head)
         kind = _KINDS.get(size) if flags & _INTERNAL else UserMessage
@@ -207,14 +211,14 @@ class PacketBuffer:
 
 
 class DroppingBuffer(PacketBuffer):
-    """A PacketBuffer that may drop parts of a packet, and returns zeros for them."""
+    """A PacketBuffer that may drop parts of a packet. It returns zeros in their place."""
 
     __slots__ = ("_dropped", "_hole_at", "_to_drop")
 
     def __init__(self) -> None:
         super().__init__()
         self._hole_at = self._dropped = self._to_drop = 0
-        """The offset of the dropped bytes, or 0; how many bytes were dropped; and how many are still to be dropped."""
+        """Three numbers: the offset of the dropped bytes, or 0; how many were dropped; how many are yet to be."""
 
     @property
     def kept_bytes(self) -> int:
@@ -223,23 +227,23 @@ class DroppingBuffer(PacketBuffer):
 
     @property
     def pending_bytes(self) -> int:
-        """The number of bytes that have arrived, kept or not."""
+        """The number of bytes that have arrived since the last returned packet, whether or not they were kept."""
         return len(self._kept) + len(self._rest) + self._dropped
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the unfinished packet are still to come."""
+        """How many bytes of the unfinished packet are yet to come."""
         return super().missing_bytes + self._to_drop
 
     @property
     def is_hollow(self) -> bool:
-        """Whether bytes of the unfinished packet are dropped."""
+        """Whether bytes of the unfinished packet are being dropped."""
         return self._hole_at > 0
 
     def drop(self, start: int, end: int) -> None:
         """Drop the bytes between two offsets of the unfinished packet.
 
-        All bytes are kept if the offsets are not in the packet, or if `start` has yet to come.
+        All bytes are kept if the offsets are not within the packet, or if no byte at or after `start` has arrived yet.
         """
         came = min(len(self._kept), end)
         if HEAD_SIZE <= start < came and end <= self._needed and not self._hole_at:
@@ -248,7 +252,7 @@ class DroppingBuffer(PacketBuffer):
             self._needed -= end - start
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """Complete a packet, without keeping the bytes to drop."""
+        """Complete a packet, but do not keep the bytes that are to be dropped."""
         if not self._hole_at:
             return super()._complete(data, packets, welcome)
         at = min(self._to_drop, len(data))

@@ -7,10 +7,10 @@ from typing import Final
 
 
 class MessageClass(IntEnum):
-    """The class of a message: an application's message, a positive acknowledgment, or a refusal with its reason.
+    """The class of a message: an application's message, a positive acknowledgment, or a kind of refusal.
 
-    The names are the specification's without MQMSG_CLASS_. MessagePropertiesHeader.message_class stays a
-    plain int, as applications may set classes of their own.
+    The names are those of the specification without MQMSG_CLASS_. MessagePropertiesHeader.message_class stays a plain
+    int, because applications may set classes of their own.
     """
 
     NORMAL = 0x0000
@@ -52,4 +52,4 @@ REFUSALS: Final = {
     MessageClass.NACK_RECEIVE_TIMEOUT: "nobody received it in time",
     MessageClass.NACK_RECEIVE_REJECTED: "an application rejected it",
 }
-"""Why a message was refused, or became a dead letter, in words."""
+"""Why a message was refused or became a dead letter, in words, by its class."""

@@ -1,7 +1,7 @@
-"""The codec that nodes run. It is generated.py, which is about eighty times as fast as interpreting the layouts.
+"""The codec that nodes run: generated.py, about eighty times as fast as interpreting the layouts.
 
-It only accepts or refuses. After a refusal, the reference codec takes the same bytes, or the same record, and words the
-error. So both refuse the same input by construction, and a test checks that they accept the same input.
+That code only accepts or refuses. After a refusal, the reference codec takes the same bytes, or the same record, and
+words the error. So both refuse the same input by construction, and a test checks that they accept the same input.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
     """Turn one whole packet into its record.  [MS-MQQB] 3.1.5.1.1, 3.1.5.1.2
 
     Args:
-        data: from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a
+        data: the bytes from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a
             UserMessage has one; at most 4 MiB and 16 bytes.
 
     Raises:
-        WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
+        WireFormatError: the bytes do not form a packet of [MS-MQQB] 2.2.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -88,8 +88,9 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
 
 def _explain(data: bytes, refusal: Exception) -> NoReturn:
-    """Raise the reference codec's error about a packet. Only that codec has texts for errors, and it must refuse the
-    packet, too.
+    """Raise the reference codec's error about a packet.
+
+    Only that codec has texts for errors, and it must refuse the packet, too.
     """
 
     def skip(item: Record[Any], at: int, end: int) -> int:
@@ -112,7 +113,10 @@ def decode_message(data: bytes | bytearray | memoryview) -> UserMessage:
 
 
 def decode_or_refuse(data: bytes) -> Packet:
-    """Decode by the generated code alone, for callers that need no error text. It raises one of REFUSALS."""
+    """Decode with only the generated code, for callers that need no error text.
+
+    A fault raises one of REFUSALS.
+    """
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     packet: Packet
     if not flags:
@@ -129,13 +133,13 @@ def decode_or_refuse(data: bytes) -> Packet:
 
 
 def check_packet(data: bytes | bytearray | memoryview) -> None:
-    """Refuse whatever `decode_packet` refuses, but do not make a record. For a UserMessage this takes less than half
-    the time.
+    """Refuse whatever `decode_packet` refuses, but do not make a record.
 
-    An intermediate node has to judge the whole packet from a peer, but needs only the fields that glance.py reads.
+    For a UserMessage, this takes less than half the time. An intermediate node must judge the whole of a peer's packet,
+    but needs only the fields that glance.py reads.
 
     Raises:
-        WireFormatError: as from `decode_packet`.
+        WireFormatError: as for `decode_packet`.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -146,7 +150,10 @@ def check_packet(data: bytes | bytearray | memoryview) -> None:
 
 
 def check_or_refuse(data: bytes) -> None:
-    """Check by the generated code alone, for callers that need no error text. It raises one of REFUSALS."""
+    """Check with only the generated code, for callers that need no error text.
+
+    A fault raises one of REFUSALS.
+    """
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     if not flags:
         check_user_message(data)
@@ -158,11 +165,11 @@ def check_or_refuse(data: bytes) -> None:
 
 
 def encode_packet(packet: Packet) -> bytes:
-    """Return the bytes of a packet with its SessionHeader.  Sizes and counts follow from its contents.
+    """Return the bytes of a packet, with its SessionHeader. Sizes and counts follow from its contents.
 
     Raises:
-        UsageError: a value breaks a rule of the specification, or the flags announce headers other than
-        those present.
+        UsageError: a value breaks a rule of the specification, or the flags announce other headers than those that are
+            present.
     """
     try:
         if type(packet) is not UserMessage:

@@ -1,4 +1,4 @@
-"""Reads single fields of a packet without decoding the packet."""
+"""Reads individual fields of a packet without decoding the packet."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ assert _USER_AT + _head.size == _DESTINATION_AT, "it ends where fields of no fix
 
 
 class Head(NamedTuple):
-    """Fixed fields of a UserHeader: source, destination, number and flags.  [MS-MQMQ] 2.2.19.2"""
+    """The fixed fields of a UserHeader: source, destination, number and flags.  [MS-MQMQ] 2.2.19.2"""
 
     source_queue_manager: Guid
     queue_manager_address: Guid
@@ -93,7 +93,7 @@ def is_internal(packet: bytes) -> bool:
 
 
 def session_header_of(packet: bytes) -> SessionHeader | None:
-    """The SessionHeader that comes with a UserMessage.  [MS-MQMQ] 2.2.19.1"""
+    """Return the SessionHeader that comes with a UserMessage, or None.  [MS-MQMQ] 2.2.19.1"""
     if not packet[_BASE_FLAGS_AT] & _SESSION:
         return None
     return read_session_header(packet[-_SESSION_HEADER_SIZE:])
@@ -128,43 +128,47 @@ def is_transactional(packet: bytes) -> bool:
 
 
 def is_traced(packet: bytes) -> bool:
-    """Whether each node on a message's way sends a report: the TR bit.  [MS-MQMQ] 2.2.19.1"""
+    """Return whether the TR bit is set: each node on the message's way sends a report.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_TRACE_AT] & _TRACE)
 
 
 def has_security_header(packet: bytes) -> bool:
-    """Whether a UserMessage has a SecurityHeader: it names its sender, is signed, or is encrypted.  2.2.19.2"""
+    """Return whether a UserMessage has a SecurityHeader.  2.2.19.2
+
+    If it has one, it names its sender, is signed, or is encrypted.
+    """
     return bool(packet[_SECURITY_AT] & _SECURITY)
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Whether a stored UserMessage may differ from its form on the wire, because it has a SecurityHeader, or JN set.
+    """Return whether a stored UserMessage may differ from its form on the wire.
 
-    With a SecurityHeader it may be encrypted; with JN it may be followed by a name that stays here (`kept.py`).
+    It may if it has a SecurityHeader, as it may then be encrypted on the wire. It may also if JN is set, as it may then
+    be followed by a name that stays here (`kept.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 
 
 def user_flags(packet: bytes) -> int:
-    """UserHeader.Flags of a UserMessage.  [MS-MQMQ] 2.2.19.2"""
+    """Return UserHeader.Flags of a UserMessage.  [MS-MQMQ] 2.2.19.2"""
     flags: int = _word.unpack_from(packet, _FLAGS_AT)[0]
     return flags
 
 
 def sent_time_s(packet: bytes) -> int:
-    """The SentTime of a UserMessage: when it was sent, UTC, according to its sender.  [MS-MQMQ] 2.2.19.2"""
+    """Return when a UserMessage was sent, UTC, according to its sender: SentTime.  [MS-MQMQ] 2.2.19.2"""
     sent: int = _times.unpack_from(packet, _RECEIVE_AT)[1]
     return sent
 
 
 def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield each SentTime and the number of UserMessages with it. No Python code runs per message."""
+    """Yield each SentTime with the number of UserMessages that have it, without Python code per message."""
     for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
         yield sent, count
 
 
 def receive_deadline_s(packet: bytes) -> int | None:
-    """The last second, UTC, at which an application may receive a message; None if there is no limit.
+    """Return the last second, UTC, at which a message may be received; None if there is no limit.
 
     TimeToBeReceived counts from SentTime.  [MS-MQMQ] 2.2.19.2
     """
@@ -173,9 +177,10 @@ def receive_deadline_s(packet: bytes) -> int | None:
 
 
 def reach_deadline_s(packet: bytes) -> int | None:
-    """The last second, UTC, at which a message may still be on its way; None if there is no limit.
+    """Return the last second, UTC, at which a message may still be on its way; None if there is no limit.
 
-    TimeToReachQueue or TimeToBeReceived counts, whichever ends sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
+    It follows from TimeToReachQueue or TimeToBeReceived, whichever ends sooner. [MS-MQQB] 3.1.7.1.2, [MS-MQMQ]
+    2.2.18.1.6
     """
     to_reach_queue, to_be_received, sent = _deadlines.unpack_from(packet)
     if to_reach_queue == INFINITE == to_be_received:
@@ -185,7 +190,7 @@ def reach_deadline_s(packet: bytes) -> int | None:
 
 
 def identifier_of(packet: bytes) -> tuple[Guid, int]:
-    """SourceQueueManager and MessageID, which name a UserMessage from end to end.  [MS-MQMQ] 2.2.18.1.3"""
+    """Return SourceQueueManager and MessageID, which identify a UserMessage.  [MS-MQMQ] 2.2.18.1.3"""
     identifier: tuple[Guid, int] = _identifier.unpack_from(packet, _USER_AT)
     return identifier
 
@@ -196,7 +201,10 @@ def message_ids(packets: Iterable[bytes]) -> list[int]:
 
 
 def variable_part(packet: bytes) -> tuple[int, int, int, int]:
-    """Return where Label, ExtensionData and MessageBody begin, and where the body ends.  [MS-MQMQ] 2.2.19.3"""
+    """Return where Label, ExtensionData and MessageBody begin, and where the body ends.
+
+    [MS-MQMQ] 2.2.19.3
+    """
     at = properties_offset(packet)
     label_length, body_size, extension_size = _lengths.unpack_from(packet, at)
     label = at + _LABEL_AT
@@ -212,12 +220,18 @@ def body_of(packet: bytes) -> bytes:
 
 
 def acknowledges(packet: bytes) -> bool:
-    """Whether a UserMessage may be an OrderAck or a FinalAck. Also true if only its body contains their label."""
+    """Return whether a UserMessage may be an OrderAck or a FinalAck.
+
+    This is also true if it is neither but its body happens to contain their label.
+    """
     return _LABEL in packet
 
 
 def place_in_sequence(packet: bytes) -> tuple[TxSequenceId, int] | None:
-    """Return TxSequenceID and TxSequenceNumber of a transactional message; None for others.  [MS-MQMQ] 2.2.20.5"""
+    """Return the TxSequenceID and TxSequenceNumber of a transactional message; None for any other.
+
+    [MS-MQMQ] 2.2.20.5
+    """
     at = transaction_offset(packet)
     if at < 0:
         return None

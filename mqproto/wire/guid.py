@@ -1,6 +1,7 @@
-"""GUIDs in their form on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
+"""GUIDs in their form on the wire: 16 bytes, of which the first three groups are little-endian.
 
-A packet carries up to five of them, so they stay bytes inside the program; only people see text.
+[MS-DTYP] 2.3.4.2. A packet carries up to five of them, so they stay bytes inside the program. Only people see them as
+text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ NULL_GUID: Final = Guid(bytes(16))
 
 
 def guid_from_text(text: str) -> Guid:
-    """Return the 16 bytes of `557358d1-5055-9591-9549-97b6e611ea26`, in upper or lower case, with or without braces.
+    """Return the 16 bytes of a GUID such as `557358d1-5055-9591-9549-97b6e611ea26`.
+
+    Case and braces do not matter.
 
     Raises:
         ValueError: the text is not a GUID.
@@ -27,5 +30,5 @@ def guid_from_text(text: str) -> Guid:
 
 @lru_cache(maxsize=4_096)
 def guid_text(guid: Guid) -> str:
-    """Return the GUID in the specifications' form: upper case, no braces."""
+    """Return the GUID in the form that the specifications use: in upper case, without braces."""
     return str(uuid.UUID(bytes_le=guid)).upper()

@@ -1,7 +1,7 @@
-"""Shows an analyst a packet, valid or not: every field with its position, and all faults.
+"""Shows an analyst a packet, whether valid or not: every field with its position, and all faults.
 
-Layouts and rules are those of `decode_packet`, but a broken rule is only noted if the reading can continue.
-`inspect_stream` does the same with successive packets and Pings. `decode_beginning` reads the headers of a packet whose
+Layouts and rules are those of `decode_packet`, but a broken rule is only noted if reading can continue.
+`inspect_stream` does the same for successive packets and Pings. `decode_beginning` reads the headers of a packet whose
 rest is missing.
 """
 
@@ -61,8 +61,8 @@ _ESTABLISHED: Final = establish_connection_packet.encode(EstablishConnection())
 class SeenField:
     """One field of a packet: its dotted name, its position, and its value.
 
-    offset, size: in bytes, the offset from the packet's first byte.
-    value: an int, text, or bytes; the parts of a queue name are separate fields.
+    offset, size: both in bytes; the offset is from the packet's first byte.
+    value: an int, a text, or bytes. The parts of a queue name are separate fields.
     """
 
     name: str
@@ -75,7 +75,7 @@ class SeenField:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something unusual that a queue manager accepts."""
+    """Something unusual that a queue manager nevertheless accepts."""
 
     field: str
     text: str
@@ -87,11 +87,11 @@ class Remark:
 
 @dataclass(slots=True)
 class Inspection:
-    """The analysis of some bytes that should be a packet.
+    """The analysis of some bytes that should form a packet.
 
-    fields: the fields in the order of their bytes; those of a valid packet cover every byte exactly once. The bytes
-    after a fault that ends the reading are one last field called `unread`.
-    findings: errors that `decode_packet` would raise, then remarks.
+    fields: the fields in the order of their bytes. Those of a valid packet cover every byte exactly once. If a fault
+        ends the reading, the bytes after it form a last field called `unread`.
+    findings: errors that `decode_packet` would raise, followed by remarks.
     packet: None if the bytes could not be read to the end.
     """
 
@@ -106,7 +106,7 @@ class Inspection:
 
 
 def inspect_packet(data: bytes) -> Inspection:
-    """Read as much as possible from bytes that should be one whole packet. No fault raises an error."""
+    """Read as much as possible from bytes that should form one whole packet. No fault raises an error."""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     packet = None
@@ -143,9 +143,9 @@ def inspect_key_blob(data: bytes) -> Inspection:
 
 
 def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
-    """Yield successive packets and Pings, each with its offset; or one key blob, if `data` is one.
+    """Yield successive packets and Pings, each with its offset. If `data` is a key blob, yield only that.
 
-    The last item may be truncated, or be bytes that do not begin a packet; the search for packets ends there.
+    The last item may be truncated, or may be bytes that do not begin a packet; the search for packets ends there.
     """
     at = 0
     if begins_key_blob(data) and not begins_ping(data):
@@ -168,18 +168,18 @@ def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
 
 
 def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
-    """Decode the headers of a packet from its first bytes alone.
+    """Decode the headers of a packet from only its first bytes.
 
-    The record of a message has the available part of the body, and label and extension if they are complete. It has no
-    headers after the body, though the flags still announce them; `announced_sizes` has the lengths. The fixed fields
-    after message_size are 0 unless all of them are available. Missing fields of an EstablishConnection after its
-    InternalHeader have the values of a packet without GUIDs.
+    The record of a message has the available part of the body, and the label and the extension if they are complete. It
+    has no headers after the body, although the flags still announce them; `announced_sizes` returns the lengths. The
+    fixed fields after message_size are 0 unless all of them are available. If fields of an EstablishConnection after
+    its InternalHeader are missing, they have the values of a packet without GUIDs.
 
     Args:
         data: the beginning of a longer packet, with its head.
 
     Returns:
-        the record; None if the bytes are too few to show the kind of packet, or if they break a rule.
+        The record; None if there are too few bytes to show the kind of packet, or if they break a rule.
     """
     flags, size = _base.unpack_from(data)
     if flags & BaseHeader.internal.mask:
@@ -203,21 +203,24 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
 
 
 def announced_sizes(data: bytes) -> tuple[int | None, int]:
-    """Return the extension and body sizes that a message for `decode_beginning` announces; None for an unknown size."""
+    """Return the sizes of the extension and the body that a message announces; None for an unknown size.
+
+    data: a message as for `decode_beginning`.
+    """
     properties = properties_offset(data)
     _, message_size, extension_size = _lengths.unpack_from(_with_fixed_fields(data, properties), properties)
     return extension_size if len(data) >= properties + _LABEL_AT else None, message_size
 
 
 def _with_fixed_fields(data: bytes, properties: int) -> bytes:
-    """Return `data` with zeros for the last fixed fields if only some of these are missing; otherwise unchanged."""
+    """Return `data`, with zeros in the last fixed fields if only some of these are missing."""
     if properties + _BODY_SIZE_END <= len(data) < properties + _LABEL_AT:
         return data[: properties + _BODY_SIZE_END] + bytes(_LABEL_AT - _BODY_SIZE_END)
     return data
 
 
 def _shortened(data: bytes) -> bytes:
-    """Return a whole message that ends where these bytes or its body end; raises one of REFUSALS."""
+    """Return a whole message that ends where these bytes or its body end, or raise one of REFUSALS."""
     flags, size = _base.unpack_from(data)
     properties = properties_offset(data)
     data = _with_fixed_fields(data, properties)
@@ -246,7 +249,7 @@ def _shortened(data: bytes) -> bytes:
 
 
 def begins_stream(data: bytes) -> bool:
-    """Whether a packet, a Ping or a key blob for `inspect_stream` begins with these bytes."""
+    """Return whether these bytes begin a packet, a Ping or a key blob that `inspect_stream` could read."""
     try:
         return begins_ping(data) or begins_key_blob(data) or _size_of(data[:HEAD_SIZE]) > 0
     except WireFormatError:
@@ -263,7 +266,7 @@ def _size_of(head: bytes) -> int:
 
 
 def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
-    """Return the fields that were read; the unread bytes are one last field."""
+    """Return the fields that were read. The unread bytes, if any, form one last field."""
     fields = [
         SeenField(name, offset, len(raw), value, raw, section) for name, offset, value, raw, section in seen
     ]
@@ -274,7 +277,7 @@ def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
 
 
 def remarks(packet: Packet) -> Iterator[Remark]:
-    """Yield remarks about rules that the specification has for senders, but that receivers do not enforce."""
+    """Yield remarks about rules that the specification has for senders, but receivers do not enforce."""
     if not isinstance(packet, UserMessage):
         if packet.base.debug_header:
             yield Remark("base.flags", "has DH set, which is for UserMessages", "[MS-MQMQ] 2.2.19.1")

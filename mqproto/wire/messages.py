@@ -68,20 +68,20 @@ def user_message(
 
     Args:
         source: the queue manager that sends it first.
-        destination_manager: the queue manager that hosts the queue; a direct name uses the null GUID, whatever is given
-            here.
-        destination: the identifier of a private queue there, a public queue's GUID, or a direct name without
-            `DIRECT=`, such as `TCP:10.0.0.1\\\\private$\\\\orders`.
-        message_id: unique at the source.
+        destination_manager: the queue manager that hosts the queue. For a direct name, the null GUID is used,
+            regardless of this argument.
+        destination: the identifier of a private queue there, a public queue's GUID, or a direct name without `DIRECT=`,
+            such as `TCP:10.0.0.1\\\\private$\\\\orders`.
+        message_id: a number that is unique at the source.
         sent_time_s: seconds since 1970, UTC.
         label: up to 249 characters; empty for none.
         recoverable: whether it survives restarts; a transactional message always does.
-        priority: 0 to 7; by default 3. A transactional message must have 0, its default.
+        priority: 0 to 7; by default 3. A transactional message must have 0, which is its default.
         admin_queue, response_queue: a number means a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
         trace_queue: the public queue for report messages from each node on the way.
         sender_id: the sender's SID, which is not verified; empty for none.
-        multi_queue_format: the list of all queues that get a copy of it.
+        multi_queue_format: the list of all queues that get a copy of the message.
     """
     if priority is None:
         priority = 0 if transaction is not None else DEFAULT_PRIORITY
@@ -144,7 +144,10 @@ def user_message(
 
 
 def _queue_type(name: QueueName, private: int) -> int:
-    """Return the type bits for a name; `private` are the bits for a private queue's identifier."""
+    """Return the type bits for a name.
+
+    private: the bits for a private queue's identifier.
+    """
     match name:
         case None:
             return NO_QUEUE
@@ -159,7 +162,10 @@ def _queue_type(name: QueueName, private: int) -> int:
 
 
 def _nearest_name(name: QueueName, source: Guid, destination: Guid) -> tuple[QueueName, int]:
-    """Return a name and its type bits; at either end, a private queue's identifier is enough.  [MS-MQMQ] 2.2.19.2"""
+    """Return a name in its shortest form, and its type bits.  [MS-MQMQ] 2.2.19.2
+
+    For a private queue at either end, its identifier is enough.
+    """
     if isinstance(name, PrivateQueueFormatName):
         if name.source_queue_manager == source:
             return name.private_queue_identifier, PRIVATE_ON_SOURCE

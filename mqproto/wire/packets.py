@@ -1,4 +1,4 @@
-"""The UserMessage, and the union of all packets that cross a session.  [MS-MQMQ] 2.2.20, [MS-MQQB] 2.2"""
+"""The UserMessage, and the union of all packets sent on a session.  [MS-MQMQ] 2.2.20, [MS-MQQB] 2.2"""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from mqproto.wire.schema.parts import When
 
 @dataclass(slots=True)
 class UserMessage:
-    """A whole message; administration, order and final acknowledgments are messages, too.  [MS-MQMQ] 2.2.20
+    """A whole message; administration, order and final acknowledgments are included.  [MS-MQMQ] 2.2.20
 
-    trailing: bytes that PacketSize counts beyond the last header; usually none.
+    trailing: the bytes, usually none, that PacketSize counts beyond the last header.
     session: the SessionHeader, which is beyond PacketSize ([MS-MQMQ] 2.2.19.1).
     """
 
@@ -95,8 +95,10 @@ user_message_packet = PacketRecord(
 
 @dataclass(slots=True)
 class SrmpMessage(UserMessage):
-    """A message that claims to have come over HTTP. Queue managers may not send it to each other.  [MS-MQRR]
-    2.2.5.1.2"""
+    """A message that claims to have come over HTTP.  [MS-MQRR] 2.2.5.1.2
+
+    Queue managers may not send such messages to each other.
+    """
 
     srmp_envelope: SrmpEnvelopeHeader | None = None
     compound_message: CompoundMessageHeader | None = None
@@ -113,7 +115,7 @@ srmp_message_packet = PacketRecord(
     ),
     _apart,
 )
-"""For analysts only: no other code reads a message with AH set."""
+"""A message with AH set. Only analysts use this; no other code reads such a message."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 

@@ -1,6 +1,6 @@
-"""Changes packets without decoding them, as an intermediate queue manager does with every packet that it passes on.
+"""Changes packets without decoding them, as a queue manager does with each packet that it forwards.
 
-The offsets come from the layouts: they are the sizes of the preceding fields. Packets must be whole and valid, as
+The offsets come from the layouts: they are the total sizes of the preceding fields. Packets must be whole and valid, as
 `PacketBuffer` and `decode_packet` ensure.
 """
 
@@ -44,7 +44,7 @@ _BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_form
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
-    """Return a UserMessage with this SessionHeader, instead of any other: with SH set and 16 bytes appended.
+    """Return a UserMessage with this SessionHeader in place of any other: with SH set and 16 bytes added.
 
     Raises:
         UsageError: the packet is internal.
@@ -59,7 +59,7 @@ def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
 
 
 def without_session_header(packet: bytes) -> bytes:
-    """Return a UserMessage without its SessionHeader: with SH clear, ending at PacketSize.
+    """Return a UserMessage without its SessionHeader: SH is clear, and the packet ends at PacketSize.
 
     A packet without a SessionHeader, or an internal packet, is returned unchanged.
     """
@@ -72,26 +72,24 @@ def without_session_header(packet: bytes) -> bytes:
 
 
 def with_hop_counted(packet: bytes) -> bytes:
-    """Return a UserMessage in the form in which one more routing server passes it on: RC is one
-    higher.  [MS-MQMQ] 2.2.19.2
+    """Return a UserMessage as one more routing server passes it on: RC is one higher.  [MS-MQMQ] 2.2.19.2
 
     Raises:
-        UsageError: RC is 29 already; look at `hop_count` first.
+        UsageError: RC is already 29; look at `hop_count` first.
     """
     return b"".join((packet[:_HOPS], bytes((_one_hop_more(packet),)), packet[_HOPS + 1 :]))
 
 
 def passed_on(packets: Sequence[bytes]) -> list[bytes]:
-    """Return UserMessages in the form in which a routing server passes them on: RC is one higher, without a
-    SessionHeader.
+    """Return UserMessages as a routing server passes them on, with RC one higher and no SessionHeader.
 
-    Each is the result of `with_hop_counted` after `without_session_header`.  [MS-MQMQ] 2.2.19.2
+    Each of them is the result of `without_session_header` followed by `with_hop_counted`.  [MS-MQMQ] 2.2.19.2
 
     Args:
         packets: one or more UserMessages with the same flags.
 
     Raises:
-        UsageError: RC is 29 already; look at `hop_count` first.
+        UsageError: RC is already 29; look at `hop_count` first.
     """
     hops, behind = bytes((_one_hop_more(packets[0]),)), _HOPS + 1
     if packets[0][_BASE_FLAGS] & _SESSION:
@@ -100,7 +98,7 @@ def passed_on(packets: Sequence[bytes]) -> list[bytes]:
 
 
 def _one_hop_more(packet: bytes) -> int:
-    """Return the byte that contains RC, with RC one higher."""
+    """Return the byte that contains RC, with RC raised by one."""
     bits = packet[_HOPS]
     if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
         raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
@@ -108,10 +106,11 @@ def _one_hop_more(packet: bytes) -> int:
 
 
 def beginning(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the beginning of a UserMessage as a separate message without its large parts; None if it is too short.
+    """Return the beginning of a UserMessage as a message of its own, without its large parts.
 
     Returns:
-        the message without extension, body and later headers, and the offsets of extension and body in the whole.
+        The message without extension, body and later headers, followed by the offsets of the extension
+        and of the body in the whole message. None if there are too few bytes.
     """
     from mqproto.wire.glance import variable_part
 
@@ -134,7 +133,7 @@ def beginning(data: bytes) -> tuple[bytes, int, int] | None:
 
 
 def with_previous_number(packet: bytes, number: int) -> bytes:
-    """Return a transactional UserMessage with another PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
+    """Return a transactional UserMessage with a different PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
 
     Raises:
         UsageError: the message has no TransactionHeader, or the number does not fit.
@@ -166,7 +165,7 @@ def with_message_class(packet: bytes, message_class: int) -> bytes:
     """Return a UserMessage with another class, which says why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
-        message_class: 16 bits.
+        message_class: the new class, of 16 bits.
     """
     offset = properties_offset(packet) + _CLASS
     return b"".join((packet[:offset], _class.pack(message_class), packet[offset + _class.size :]))

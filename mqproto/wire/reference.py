@@ -1,7 +1,7 @@
-"""The reference reader and writer, in which construct interprets the layouts.
+"""The reference reader and writer, which let construct interpret the layouts.
 
-It is about eighty times slower than codec.py, which is generated from the same layouts and uses this module to word its
-refusals. Tools that need every byte use `read`.
+They are about eighty times slower than codec.py, which is generated from the same layouts and uses this module to word
+its refusals. Tools that need every byte use `read`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ _OVER_HTTP: Final = UserHeader.over_http.mask >> 24
 
 
 def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
-    """Return the record of one whole packet with its SessionHeader. The onlooker receives all fields that are read.
+    """Return the record of one whole packet with its SessionHeader.
+
+    The onlooker gets all fields that are read.
 
     Raises:
-        WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
+        WireFormatError: the bytes do not form a packet of [MS-MQQB] 2.2.
     """
     if len(data) < base_header.sizeof():
         announced(data, onlooker)
@@ -69,7 +71,7 @@ def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
 
 
 class AnyPacket(Anywhere):
-    """Any packet of a session, with its SessionHeader. Its BaseHeader and InternalHeader tell its kind."""
+    """Any packet of a session, with its SessionHeader. The BaseHeader and InternalHeader tell its kind."""
 
     def _read(self, stream: PacketStream, context: Any, path: str) -> Container[Any]:
         data, size = whole_packet(stream)

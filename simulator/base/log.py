@@ -1,4 +1,4 @@
-"""The log of a node, with one line for each event that an operator may want to know about."""
+"""The log of a node. It has one line for each event that an operator may want to know about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger, Processor
 
 
 class LogLines(Protocol):
-    """The destination of log lines: a stream, or a file that rotates."""
+    """Where log lines are written: to a stream, or to a file that rotates."""
 
     def write(self, text: str, /) -> int: ...
 
@@ -23,8 +23,10 @@ class LogLines(Protocol):
 
 
 class _Forgiving:
-    """Swallows write errors, such as those of a full disk; counts the lost lines and reports their number with the next
-    line."""
+    """Swallows write errors, such as those of a full disk.
+
+    It counts the lost lines and reports their number with the next line.
+    """
 
     def __init__(self, file: LogLines) -> None:
         self._file = file
@@ -50,9 +52,9 @@ class _Forgiving:
 
 
 def _unbuffered(file: LogLines) -> Callable[[str], object]:
-    """Return a function that writes a line at once or drops it.
+    """Return a function that either writes a line at once or drops it.
 
-    Python tries to flush a buffer as the program ends; if it cannot, the exit status is 120.
+    Python tries to flush a buffer when the program ends. If that fails, the exit status is 120.
     """
     raw = getattr(getattr(file, "buffer", None), "raw", None)
     if raw is None:
@@ -70,11 +72,11 @@ def _unbuffered(file: LogLines) -> Callable[[str], object]:
 
 
 COMPLAINT: Final = "ended"
-"""The event of a node that cannot run, or cannot run any longer."""
+"""The event that is logged when a node cannot run, or can no longer run."""
 
 
 def node_log(file: LogLines, node: str) -> FilteringBoundLogger:
-    """Return a log that writes one JSON object per line, or readable lines on a terminal."""
+    """Return a log that writes one JSON object per line, or readable lines if it goes to a terminal."""
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()
     log = structlog.wrap_logger(

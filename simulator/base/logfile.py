@@ -23,8 +23,10 @@ DEVICES: Final = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open` that makes a new or existing file private to its owner. A device keeps its mode: root
-    would take /dev/null away from everybody else."""
+    """Open a new or existing file, and make it private to its owner. This is an opener for `open`.
+
+    A device keeps its mode: otherwise root would take /dev/null away from everybody else.
+    """
     file = os.open(path, flags, PRIVATE)
     if is_regular(file):
         os.fchmod(file, PRIVATE)
@@ -32,8 +34,10 @@ def private(path: str, flags: int) -> int:
 
 
 def unlinked(path: str, flags: int) -> int:
-    """An opener for a log, like `private`, that does not follow symbolic links: a link planted in its folder could make
-    us write to any of our files. A link such as /dev/stdout is followed."""
+    """Open a file as `private` does, but without following symbolic links. This is an opener for logs.
+
+    A link planted in the log's folder could make us write to any of our files. A link such as /dev/stdout is followed.
+    """
     is_device = path.startswith(DEVICES)
     try:
         return private(path, flags if is_device else flags | os.O_NOFOLLOW)
@@ -44,7 +48,7 @@ def unlinked(path: str, flags: int) -> int:
 
 
 def is_regular(file: int) -> bool:
-    """Whether the descriptor is a regular file, not a device."""
+    """Return whether the descriptor is that of a regular file, and not of a device."""
     return stat.S_ISREG(os.fstat(file).st_mode)
 
 
@@ -60,11 +64,11 @@ def written(path: Path, text: str) -> None:
 
 
 class LogFile(io.TextIOBase):
-    """A log file that takes whole lines. If standard error is also this file, it is redirected at each rotation.
+    """A log file that takes whole lines. If standard error is also this file, each rotation redirects it.
 
-    A write error, such as a full disk, is swallowed; the lost lines are counted and reported once there is room. Each
-    line is one write to the file. The handler in `logging` takes five times as long, because it makes a record and
-    checks the file twice before each write.
+    A write error, such as that of a full disk, is swallowed. The lost lines are counted, and reported once there is
+    room. Each line is one write to the file. The handler in `logging` takes five times as long, because it makes a
+    record and checks the file twice before each write.
     """
 
     _file: int | None = None
@@ -74,7 +78,7 @@ class LogFile(io.TextIOBase):
         self._limit_bytes = limit_bytes
         self._lost = 0
         self._torn = b""
-        """The newline that ends a partly written line; usually empty."""
+        """The newline that has to end a partly written line; usually empty."""
         self._file = self._open()
         self._rotates = is_regular(self._file)
 
@@ -107,7 +111,7 @@ class LogFile(io.TextIOBase):
                 self._torn = b"" if written_bytes == len(data) else b"\n"
 
     def _rotate(self) -> None:
-        """Begin a new file and keep the older ones."""
+        """Start a new file, and keep the older ones under other names."""
         names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, OLDER + 1))]
         for older, newer in pairwise(reversed(names)):
             with suppress(FileNotFoundError):
@@ -135,7 +139,7 @@ class LogFile(io.TextIOBase):
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Close the file. This also works if it could not be opened, because the finaliser then calls it."""
+        """Close the file. This also works if the file could not be opened: then the finalizer calls it."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

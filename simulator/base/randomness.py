@@ -1,4 +1,4 @@
-"""The dice. Each subject has its own, so one more draw for one subject leaves the others unchanged."""
+"""Random numbers: each subject has its own dice, so one more draw for one leaves the others unchanged."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import random
 
 
 def chance(seed: int, *subject: str) -> random.Random:
-    """Return the dice of one subject: `chance(7, "kill", "sender")`."""
+    """Return the dice for one subject, as in `chance(7, "kill", "sender")`."""
     return random.Random(f"{seed}/{'/'.join(subject)}")

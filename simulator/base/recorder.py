@@ -1,4 +1,4 @@
-"""Writes the traffic of links to a capture, as a network sniffer would."""
+"""Writes the traffic of links to a capture file, as a network sniffer would."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""The number of pairs of ends whose connections are counted. It is also the number of connections that
-`mqproto.captures.net.streams` keeps."""
+"""How many pairs of endpoints have their connections counted.
+
+It is also the number of connections that `mqproto.captures.net.streams` keeps.
+"""
 
 
 class Recorder:
-    """Many connections in one pcapng file.
+    """Writes many connections to one pcapng file.
 
-    A full disk stops the recording, not the run. `failure` then has the error, and `close` raises it.
+    A full disk stops the recording, but not the run. `failure` then has the error, and `close` raises it.
     `lost_frame_count` counts the frames that did not fit.
 
-    Initial sequence numbers come from the addresses and ports of a connection. Two nodes that record the same
-    connection agree on them, so their files can be merged.
+    The initial sequence numbers follow from the addresses and ports of a connection. So two nodes that record the same
+    connection agree on them, and their files can be merged.
 
     Args:
         file: stays open; the caller closes it after `close`.
-        comment: a comment on the whole capture, with topology and seed.
+        comment: a comment on the whole capture, with the topology and the seed.
         interface: the name of the interface in Wireshark.
-        clock: nanoseconds since 1970. The default starts at the wall clock and never goes back.
+        clock: returns nanoseconds since 1970. The default starts at the wall clock and never goes back.
         segment_bytes: the limit for the payload of one frame.
     """
 
@@ -84,7 +86,7 @@ class Recorder:
         self.write([encode_datagram(source, destination, data)])
 
     def write(self, frames: list[bytes], comment: str = "") -> None:
-        """Append frames, stamped with the current time; the first gets the comment."""
+        """Append frames, stamped with the current time. The first of them gets the comment."""
         now_ns = self._clock()
         for number, frame in enumerate(frames):
             if self.failure is None:
@@ -98,8 +100,10 @@ class Recorder:
                 self.lost_frame_count += 1
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the operating system, so that nothing of it is lost if this process is
-        killed."""
+        """Hand over everything recorded so far to the operating system.
+
+        Then nothing of it is lost if this process is killed.
+        """
         if self.failure is None:
             try:
                 self._writer.flush()
@@ -118,7 +122,7 @@ class Recorder:
 
 
 class RecordedConnection:
-    """One connection of a recording; each method says what just happened on it."""
+    """One connection of a recording. Each method records what has just happened on it."""
 
     def __init__(self, recorder: Recorder, conversation: TcpConversation) -> None:
         self._recorder = recorder
@@ -130,18 +134,18 @@ class RecordedConnection:
         self._recorder.write(self._conversation.send(sender, data))
 
     def finished(self, sender: Side) -> None:
-        """Record that `sender` will not send any more."""
+        """Record that `sender` will not send any more data."""
         self._recorder.write(self._conversation.finish(sender))
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Record that `senders` broke off the connection. If something between the two sides did, both are named."""
+        """Record that `senders` broke off the connection. If something between the two sides did, name both."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()
 
 
 def steady_clock() -> Callable[[], int]:
-    """Return a clock in nanoseconds since 1970 that starts at the wall clock and never goes back."""
+    """Return a clock that starts at the wall clock and never goes back, in nanoseconds since 1970."""
     offset_ns = time.time_ns() - time.monotonic_ns()
     return lambda: offset_ns + time.monotonic_ns()

@@ -1,7 +1,7 @@
-"""Counts repeated log lines and reports the count at growing intervals.
+"""Counts repeated log lines, and reports the count at growing intervals.
 
 We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us write
-one line can make us write many that differ a little. Beyond a limit, they are all counted as one.
+one line can make us write many lines that differ a little. Beyond a limit, all these lines are counted as one.
 """
 
 from __future__ import annotations
@@ -12,31 +12,36 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""The count of repeats is reported this many seconds after the first line. Each further interval is twice as long."""
+"""How many seconds after the first line the count of repeats is reported. Each later interval doubles."""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
-"""After this many seconds without a repeat, a series is over, and the next such line is written at once."""
+"""How many seconds without a repeat end a series. After that, such a line is again written at once."""
 LIMIT: Final = 1_000
-"""The limit for the number of kinds of lines that are watched."""
+"""The maximum number of kinds of lines that are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many different lines of one name are counted separately, per peer and overall. Further lines share one count.
-Lines about known peers do not count towards KINDS."""
+"""The number of different lines of one name that are counted separately: per peer, and overall.
+
+Further lines share one count. Lines about known peers do not count towards KINDS.
+"""
 PASSING: Final = "session"
-"""The pattern of facts that are different each time."""
+"""The name of the fact in a log line that is different each time."""
 SECTION: Final = "section"
-"""The pattern of a fact that all lines of one count share: a section of the specification. There are few sections."""
+"""The name of the fact that all lines with one count share: a section of the specification.
+
+There are few sections.
+"""
 
 Line = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
 class RepeatedLine:
-    """A line that may come more than once.
+    """A line that may occur more than once.
 
-    peer: the peer that all these lines are about; empty if there is none, or several.
+    peer: the peer that all these lines are about; empty if there is none, or if there are several.
     is_mixed: whether the lines differ in their facts.
-    count: how often the line occurred since the last report.
+    count: how often the line has occurred since the last report.
     """
 
     name: str
@@ -49,7 +54,7 @@ class RepeatedLine:
     count: int = 0
 
     def line(self) -> Line:
-        """Return the line, with its count since the last report and the number of seconds that the count covers."""
+        """Return the line, with its count since the last report and the number of seconds that this covers."""
         mixed = {"facts": "those of the last"} if self.is_mixed else {}
         times = {"repeated": self.count, "for_s": round(self.last_s - self.told_s)}
         return self.name, {**self.facts, **mixed, **times}
@@ -66,14 +71,15 @@ class Repeats:
     """Turns lines that occur into lines to write. A line about a message is always written.
 
     Args:
-        is_known: returns whether lines about a host are always counted separately, however many there are about others.
+        is_known: returns whether lines about a host are always counted separately, no matter how many there are about
+            other hosts.
     """
 
     def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
         self._is_known = is_known
         self._series: dict[Key, RepeatedLine] = {}
         self._kinds: Counter[tuple[str, str]] = Counter()
-        """The number of series for each name and peer. Under an empty peer, it is the number for the name overall."""
+        """The number of series for each name and peer. An empty peer stands for all peers together."""
         self._looked_s = 0.0
 
     def lines(self, name: str, facts: Mapping[str, Any], now_s: float) -> Iterator[Line]:
@@ -101,7 +107,7 @@ class Repeats:
             series.pause_s = min(2 * series.pause_s, LONGEST_S)
 
     def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, str, bool]:
-        """Return the key under which a line is counted, the peer of all such lines, and whether their facts differ."""
+        """Return the key by which a line is counted, the peer of all lines with it, and whether these differ."""
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
             return key, peer, False
@@ -113,7 +119,7 @@ class Repeats:
         return key, peer, False
 
     def rest(self) -> Iterator[Line]:
-        """Yield the counts that are not reported yet, at the end."""
+        """Yield the counts that have not been reported, because there will be no more lines."""
         for key in list(self._series):
             yield from self._end(key)
 
@@ -126,7 +132,7 @@ class Repeats:
             yield from self._end(key)
 
     def _of_peer(self, peer: str, now_s: float) -> Iterator[Line]:
-        """Yield the unreported counts about a peer, before something new about this peer is written."""
+        """Yield the unreported counts about a peer, before anything new about this peer is written."""
         if not peer:
             return
         for series in self._series.values():
@@ -145,5 +151,8 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Return the host that a line is about, with or without a port; otherwise the source queue manager, or ""."""
+    """Return the host that a line is about, with or without a port.
+
+    If there is none, return the source queue manager, or "".
+    """
     return str(facts.get("peer") or facts.get("source", ""))

@@ -1,4 +1,4 @@
-"""Output for people. Long tasks show their progress on a terminal; in a pipe they print nothing until they are done."""
+"""Output for people. On a terminal, long tasks show their progress; in a pipe, only the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIPE_COLUMNS: Final = 200
 
 
 def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
-    """Return a console as wide as the terminal. A pipe counts as wide enough for all our tables."""
+    """Return a console as wide as the terminal. A pipe counts as wide enough for all of our tables."""
     console = Console(highlight=False, stderr=stderr, markup=markup)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_COLUMNS
@@ -26,7 +26,7 @@ def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
 
 
 def plain_table(*headings: str) -> Table:
-    """Return a table without lines. Its first column has words, the others have numbers."""
+    """Return a table without lines. Its first column is for words, and the others are for numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
@@ -35,11 +35,10 @@ def plain_table(*headings: str) -> Table:
 
 @contextmanager
 def working(words: str) -> Iterator[Callable[[str], None]]:
-    """Show the current step, and how many seconds it has taken, on a temporary line of the terminal; show nothing in a
-    pipe.
+    """Show the current step, and how long it has taken, on a temporary line; show nothing in a pipe.
 
     This is for work that cannot report how much is left. Call the yielded function with a description of the next step,
-    or with the progress of this one.
+    or with the progress of the current one.
     """
     console = wide_console(stderr=True, markup=False)
     began_s = time.monotonic()
@@ -58,7 +57,7 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
-    """Show a temporary line of a terminal, which may change at any time; show nothing in a pipe."""
+    """Show a temporary line, which may change at any time, on a terminal; show nothing in a pipe."""
     if not console.is_terminal:
         yield
         return
@@ -74,7 +73,7 @@ def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
 
 
 class ProgressScreen:
-    """The screen of a running command: a line or table that changes, and above it the lines that stay."""
+    """The screen of a running command: a line or table that changes, and the lines above it, which stay."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = wide_console(stderr=quiet)
@@ -102,7 +101,7 @@ class ProgressScreen:
 
 
 def show_verdict(console: Console, broken: list[str], kept: str) -> None:
-    """Print each broken promise, or `kept` if none is broken."""
+    """Print each broken promise; if none is broken, print `kept`."""
     for promise in broken:
         console.print("[bold red]broken:[/] ", end="")
         console.print(promise, markup=False)

@@ -1,8 +1,8 @@
-"""The search for something smaller that still shows a fault, among worlds, conversations or packets.
+"""The search for something smaller that still shows a fault, in worlds, conversations or packets.
 
 The thing to make smaller is a value: a scenario, a packet, or a list of parts. A `Step` is a way to make it smaller. It
-tries one candidate after the other, and learns whether each still shows the fault. If one does, the step continues from
-that candidate.
+tries one candidate after another, and learns whether each of them still shows the fault. If one does, the step
+continues from that candidate.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TypeAlias, TypeVar
 Thing = TypeVar("Thing")
 Part = TypeVar("Part")
 Search: TypeAlias = Generator[Thing, bool, None]
-"""Yields candidates, and is told whether each still shows the fault. If so, the search continues from that
-candidate."""
+"""A generator that yields candidates, and is told whether each of them still shows the fault.
+
+If one does, the search continues from that candidate.
+"""
 Step: TypeAlias = Callable[[Thing], Search[Thing]]
 
 
@@ -26,7 +28,7 @@ def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generato
         tries: the maximum number of candidates to try.
 
     Returns:
-        The smallest value that still shows the fault.
+        The smallest value found that still shows the fault.
     """
     progress = True
     while progress:
@@ -49,10 +51,10 @@ def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generato
 
 
 def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], bool], tries: int) -> Thing:
-    """Return the smallest value that still shows a fault.
+    """Return the smallest value found that still shows a fault.
 
     Args:
-        shows: whether a candidate shows the fault; `best` is assumed to show it.
+        shows: returns whether a candidate shows the fault; `best` is assumed to show it.
     """
     search = shrinking(best, steps, tries)
     try:
@@ -80,9 +82,9 @@ def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
 
 
 def fewer(parts: tuple[Part, ...]) -> Search[tuple[Part, ...]]:
-    """Leave out parts: all, halves, quarters, down to single parts. Repeat a size for as long as it helps.
+    """Leave out parts: first all of them, then halves, quarters, and so on, down to single parts.
 
-    Start from the end, because later parts mostly depend on earlier ones.
+    Repeat a size for as long as it helps. Start from the end, because later parts mostly depend on earlier ones.
     """
     size = len(parts)
     while size:

@@ -14,19 +14,21 @@ from mqproto.base.errors import UsageError
 
 BACKLOG: Final = 128
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""The value for SO_LINGER (on, zero seconds) with which close() sends RST, drops unsent data, and frees the port at
-once."""
+"""The value of SO_LINGER (on, zero seconds) that makes close() send RST and free the port at once.
+
+Unsent data is dropped.
+"""
 
 
 def refuse_itself(connected: socket.socket) -> None:
     """Refuse a socket that is connected to itself.
 
-    If nobody listens on a port in the ephemeral range, then in about one of 28,000 calls the system gives the caller
-    that very port. The call then meets itself, and TCP treats that as a connection (RFC 9293 3.5, simultaneous open):
-    everything sent comes back, and nobody else can listen there.
+    If nobody listens on a port in the ephemeral range, the system gives the caller that very port in about one of
+    28,000 calls. The call then meets itself, and TCP treats that as a connection (RFC 9293 3.5, simultaneous open).
+    Everything sent comes back, and nobody else can listen there.
 
     Raises:
-        ConnectionRefusedError: it is connected to itself; closing it frees the port.
+        ConnectionRefusedError: it is connected to itself. Closing it frees the port.
     """
     if connected.getsockname() == connected.getpeername():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
@@ -34,7 +36,7 @@ def refuse_itself(connected: socket.socket) -> None:
 
 
 _tcp_info: Final = struct.Struct("=8B16I")
-"""The beginning of Linux' tcp_info, up to tcpi_rtt, a number of microseconds."""
+"""The beginning of Linux's tcp_info, up to tcpi_rtt, which is in microseconds."""
 TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 
 
@@ -45,7 +47,7 @@ class HasOptions(Protocol):
 
 
 def round_trip_s(connected: HasOptions) -> float | None:
-    """Return TCP's smoothed round-trip time as the system measures it; None if the system does not report it."""
+    """Return TCP's smoothed round-trip time, as the system measures it; None if that is not reported."""
     if TCP_INFO is None:
         return None
     try:
@@ -67,7 +69,7 @@ def listen(
     advice: str = "name another address in the topology, or have `mqproto run --free-ports` choose one",
     backlog: int = BACKLOG,
 ) -> socket.socket:
-    """Listen for connections or datagrams, from this machine alone unless `allow_remote`.
+    """Listen for connections or datagrams; only those from this machine, unless `allow_remote` is set.
 
     Args:
         advice: what to do if the address is not available.

@@ -1,4 +1,4 @@
-"""Errors of a node's disk. The text of each is one line that says what to do."""
+"""Errors of a node's disk. The text of each error is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mqproto.base.errors import MqprotoError
 
 
 class StoreError(MqprotoError):
-    """The store cannot be opened or written; the text is one line and says what to do."""
+    """The store cannot be opened or written. The text is one line, and says what to do."""
 
 
 class DiskFullError(StoreError):
-    """The disk has no room for a write. No part of it was written, and the write may be tried again."""
+    """The disk has no room for a write. Nothing was written, and the write may be tried again."""
 
 
 class LifeFullError(DiskFullError):
-    """The store must begin a life, or was moved, and the disk has no room to record that."""
+    """The store must begin a new life, or was moved, and the disk has no room to record that."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -31,7 +31,10 @@ class LifeFullError(DiskFullError):
 
 
 class DamageError(Exception):
-    """The store did not return the data that was written. The text describes them, without the path or advice."""
+    """The store did not return the data that was written.
+
+    The text describes the damage, but contains neither the path nor advice.
+    """
 
 
 def repair_advice(store: Path) -> str:
@@ -40,15 +43,17 @@ def repair_advice(store: Path) -> str:
 
 
 def damaged_store(store: Path, what: object) -> StoreError:
-    """Return the error for a store whose tables do not have the data that was written."""
+    """Return the error for a store whose tables do not contain the data that was written."""
     said = " ".join(str(what).split())
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
     return StoreError(f"{store}: it is damaged ({said}): {repair_advice(store)}")
 
 
 LONGEST: Final = 300
-"""The maximum number of characters to show of SQLite's message about a damaged file, which may quote whole
-statements."""
+"""How many characters to show of SQLite's message about a damaged file.
+
+The message may quote whole statements.
+"""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -58,33 +63,38 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""Advice by SQLite's primary result code. Any other code means that the disk itself has failed."""
+"""Advice by SQLite's primary result code. A code without advice means that the disk has failed."""
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
-"""SQLite's codes after which an interrupted transaction is known to be undone, and may succeed later."""
+"""SQLite's codes after which a transaction is known to be undone, and may succeed later."""
 
 
 def finds_no_room(error: BaseException) -> bool:
-    """Whether a full disk caused the error."""
+    """Return whether an error was caused by a full disk."""
     return isinstance(error, DiskFullError) or primary_code(error) == sqlite3.SQLITE_FULL
 
 
 def primary_code(error: BaseException) -> int | None:
-    """Return SQLite's primary result code, without the higher bits; None if the error is not SQLite's."""
+    """Return SQLite's primary result code, without the higher bits; None if it is not an error of SQLite."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> AbstractContextManager[None]:
-    """Turn SQLite's errors about a file into StoreErrors. An error that only a bug of ours can cause stays as it is.
+    """Turn SQLite's errors about a file into StoreErrors.
 
-    advice: what to do, keyed by SQLite's primary result code.
+    An error that only a bug of ours can cause stays as it is.
+
+    advice: what to do, by SQLite's primary result code.
     """
     return _Explained(path, advice)
 
 
 class _Explained:
-    """Wraps each commit and each read. A generator, as with contextlib, takes four times as long."""
+    """The context manager of `explained`. It wraps each commit and each read, so it has to be fast.
+
+    A generator, as contextlib would have it, takes four times as long.
+    """
 
     __slots__ = ("_advice", "_path")
 
@@ -121,8 +131,10 @@ class _Explained:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """Turn errors caused by meaningless contents of a store into damage, because another program wrote those
-    contents."""
+    """Report errors that are caused by meaningless contents of a store as damage.
+
+    Another program must have written such contents.
+    """
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:

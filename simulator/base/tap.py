@@ -1,7 +1,7 @@
 """Records what a node sends and receives: `mqproto node --capture`.
 
-The recording has the data that the node's process exchanged with its system, and the times. The frames around the data
-are made up, as if on a network without loss. Connections that were never made are missing.
+The recording has the data that the node's process exchanged with its system, and the times of these exchanges. The
+frames around the data are made up, as if for a network without loss. Connections that were never made are missing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """One node's capture. A failure is logged once and stops only the recording.
+    """One node's capture. A failure is logged once, and stops only the recording.
 
     Args:
-        path: the file; an existing one is continued.
-        name: the node's name, which Wireshark shows for the interface.
+        path: the file; if it exists, it is continued.
+        name: the node's name, which Wireshark shows as that of the interface.
 
     Raises:
-        UsageError: the file is something else, or cannot be written.
+        UsageError: the file is not a capture, or cannot be written.
     """
 
     def __init__(self, path: Path, name: str, log: FilteringBoundLogger) -> None:
@@ -51,14 +51,14 @@ class Recording:
         return self._tap(connected, Side.SERVER)
 
     def datagram(self, source: tuple[str, int], destination: tuple[str, int], data: bytes) -> None:
-        """Record a datagram, sent or received."""
+        """Record a datagram that was sent or received."""
         try:
             self._recorder.datagram(Endpoint(*source[:2]), Endpoint(*destination[:2]), data)
         except UsageError as error:
             self._tell(str(error))
 
     def flush(self) -> None:
-        """Flush at the end of a turn, so that its frames outlive the process."""
+        """Flush at the end of a turn, so that the turn's frames outlive the process."""
         self._recorder.flush()
         if self._recorder.failure is not None:
             self._tell(self._recorder.failure.strerror or str(self._recorder.failure))
@@ -86,7 +86,7 @@ class Recording:
 
 
 class Tap:
-    """One connection seen from our end. Data after an end or a reset is left out.
+    """One connection, as seen from our end. Data after an end or a reset is left out.
 
     Args:
         side: our side of the connection.
@@ -99,18 +99,18 @@ class Tap:
         self._is_reset = False
 
     def sent(self, data: bytes | memoryview) -> None:
-        """Record data that the system accepted from us."""
+        """Record data from us that the system has accepted."""
         self._passed(self._side, data)
 
     def received(self, data: bytes | memoryview) -> None:
-        """Record data that we received. Empty data means that the peer will not send any more."""
+        """Record data that we have received. Empty data means that the peer will not send any more."""
         if data:
             self._passed(self._side.other, data)
         else:
             self._finish(self._side.other)
 
     def finished(self) -> None:
-        """Record that we will not send any more."""
+        """Record that we will not send any more data."""
         self._finish(self._side)
 
     def broken(self) -> None:

@@ -1,1 +1,1 @@
-"""The one command, `mqproto`: start.py starts it, cli.py and commands.py have its subcommands."""
+"""The single command `mqproto`: start.py starts it, and cli.py and commands.py have its subcommands."""

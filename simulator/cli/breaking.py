@@ -1,4 +1,4 @@
-"""The commands that break and mend a topology run by `mqproto run`."""
+"""The commands that break, and mend, a topology which `mqproto run` is running."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Builds only the requested command. Building the options of all commands takes a fifth of the time in which a node
-starts."""
+"""Builds only the command that was asked for.
+
+To build the options of all commands would take a fifth of the time that a node needs to start.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from typer.main import get_command_name
 
 
 def only(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the app with only one command or group. If the name is unknown, return the whole app, which can list them
-    all."""
+    """Return the app with only one command or group.
+
+    If the name is unknown, return the whole app, which can list all of them.
+    """
     commands = [
         info
         for info in app.registered_commands

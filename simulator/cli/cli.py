@@ -1,8 +1,8 @@
-"""The one command, `mqproto`.
+"""The single command `mqproto`.
 
-Each command is thin: it reads the command line, and calls the module that does the work. Such a module is imported when
-it is needed, so that a node starts fast. The exit status is 0 if all went well, 1 for a finding or a broken promise,
-and 2 for misuse.
+Each of its subcommands is thin: it reads the command line, and calls the module that does the work. Such a module is
+imported when it is needed, so that a node starts fast. The exit status is 0 if all went well, 1 for a finding or a
+broken promise, and 2 for misuse.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
 DEBUG: Final = "MQPROTO_DEBUG"
-"""If this environment variable is set to anything, every error is shown with its traceback."""
+"""The environment variable that, if set to anything, makes every error appear with its traceback."""
 WITH_PASSWORD: Final = re.compile(r"(--[a-z-]+=)?postgresql(\+\w+)?://([^/?@]*:[^/@]+@|.*[?&]password=.)")
 NO_PASSWORD: Final = (
     "`ps` shows everybody on this machine the password in the database's URL: leave it out, and write a line "
@@ -76,7 +76,7 @@ NO_PASSWORD: Final = (
 TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""The errors raised for a path that cannot be used, such as an output file in a folder that does not exist."""
+"""The errors for a path that cannot be used, such as an output file in a folder that does not exist."""
 LET_IN: Final = "let this user in there, or name another place"
 ADVICE: Final = {
     errno.EACCES: LET_IN,
@@ -84,7 +84,7 @@ ADVICE: Final = {
     errno.EROFS: "name another place",
     errno.ENOSPC: "make room there, or name another place",
 }
-"""What a user can do about an error of the system."""
+"""What a user can do about an error of the operating system, by its number."""
 REPEAT: Final = f"for where it happened set {DEBUG}=1 and repeat"
 
 app = Commands(
@@ -358,12 +358,12 @@ def replay(place: Place, options: ReplayOptions) -> Printout:
 
 @cache
 def command_named(name: str) -> Callable[..., Any]:
-    """Return the function that runs the command of this name, or that lists the commands."""
+    """Return the function that runs the command with this name, or that lists the commands."""
     return command_of(only(app, name))
 
 
 def command_of(some: typer.Typer) -> Callable[..., Any]:
-    """Return the whole app as one command, with its help in our own words."""
+    """Return the whole app as one command, whose help is in our own words."""
     command: Callable[..., Any] = worded(get_command(some))
     return command
 
@@ -427,7 +427,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _explain(misuse: typer.TyperException, arguments: list[str]) -> None:
-    """Explain what is wrong with the command line, and where to find help."""
+    """Explain what is wrong with the command line, and where help can be found."""
     text = misuse.format_message()
     if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
         print(text, file=sys.stderr)
@@ -446,7 +446,7 @@ def _explain(misuse: typer.TyperException, arguments: list[str]) -> None:
 
 
 def _how_a_topology_is_named(arguments: list[str]) -> str:
-    """Return advice if there is one argument too many and one of them is a topology; otherwise an empty text."""
+    """Return advice if there is one argument too many and one of them is a topology; otherwise return ""."""
     from mqproto.simulator.topology import shipped
 
     known = shipped()
@@ -458,7 +458,7 @@ def _how_a_topology_is_named(arguments: list[str]) -> str:
 
 
 def _was_typed(path: str, arguments: list[str]) -> bool:
-    """Return whether a path is an argument, alone or after `--option=`, or is inside a folder that is one."""
+    """Return whether a path was typed as an argument or after `--option=`, or is in a folder that was."""
     typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
     return any(Path(path).absolute().is_relative_to(one) for one in typed)
 

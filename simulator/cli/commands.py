@@ -1,4 +1,4 @@
-"""The commands for sending, receiving and looking after queues; `cli.py` has all commands."""
+"""The commands that send and receive messages and that look after queues; `cli.py` lists all commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 MANY: Final = 1_000
-"""The number of messages from which on `send` shows its progress."""
+"""The smallest number of messages for which `send` shows its progress."""
 LocalArgument = Annotated[str, ARGUMENT, r"A queue, such as 'destination\orders' or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
     str, ARGUMENT, r"A queue, such as 'destination\orders', or its node alone for non-transactional messages."
@@ -160,7 +160,7 @@ def send(
 
 @contextmanager
 def _counted(count: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of `many` messages were handed to the node; for few messages, show nothing."""
+    """Show how many of `count` messages have been handed to the node; show nothing if there are few."""
     if count < MANY:
         yield lambda sent: None
         return
@@ -357,7 +357,10 @@ def explain(
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[TriggerStanding]]:
-    """Return, by node, the triggers of the explained queues; if a node is not running, those of all its queues."""
+    """Return the triggers of the explained queues, grouped by node.
+
+    If a node is not running, the triggers of all its queues are returned.
+    """
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 

@@ -1,4 +1,4 @@
-"""The output of `mqproto queue export`: a topology with the queues that its nodes have now."""
+"""The output of `mqproto queue export`: a topology file with the queues that its nodes have now."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def exported(topology: Topology, found: Mapping[str, Sequence[DeclaredQueue] | N
     """Return the text of a topology file, with the queues of its nodes as they are now.
 
     Args:
-        topology: as its file declares it.
-        found: the queues by node; None for a node that does not run, whose declared queues are taken.
+        topology: the topology as its file declares it.
+        found: the queues of each node, keyed by its name; None for a node that is not running, whose declared queues
+            are used.
     """
     nodes = {
         name: node if (queues := found.get(name)) is None else node.with_queues(queues)

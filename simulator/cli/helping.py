@@ -1,4 +1,4 @@
-"""The common form of all help: the commands by task, a summary of each, and a word for each value."""
+"""The common form of all help texts, with commands grouped by task and a word for each value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "wireshark": "Print a dissector for Wireshark and tshark",
     },
 }
-"""The commands by task, as `mqproto --help` shows them."""
+"""The summaries of the commands, grouped by task, as `mqproto --help` shows them."""
 
 SUMMARIES: Final = {name: summary for commands in TASKS.values() for name, summary in commands.items()}
 
@@ -104,15 +104,15 @@ WORDS: Final = {
         "correlation": "group-by",
     }.items()
 }
-"""The word that help shows for the value of an option whose name says nothing about it."""
+"""The words that help shows for values whose type says too little, with the names of their options."""
 _WORDS: Final = {name: word for word, names in WORDS.items() for name in names}
 
 TYPES: Final = {"int": "N", "float": "N", "Path": "FILE"}
-"""The words for values of all other options, by type; any other type is a TEXT."""
+"""The words for the values of all other options, keyed by type; for any other type, the word is TEXT."""
 
 
 SUMMARY_LIMIT: Final = 64
-"""The number of columns for a summary beside a command's name, on a terminal of 80 columns."""
+"""The number of columns for the summary next to a command's name, on a terminal of 80 columns."""
 
 
 class ByTask(TyperGroup):
@@ -130,7 +130,7 @@ class ByTask(TyperGroup):
 
 
 class _Argument(TyperArgument):
-    """An argument that help shows by its name alone, in brackets if it may be left out."""
+    """An argument that help shows by its name alone, in brackets if it is optional."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
         return None
@@ -141,8 +141,10 @@ class _Argument(TyperArgument):
 
 
 def worded(command: Any) -> Any:
-    """Return a command of Typer, with its subcommands, whose help names values by words instead of by Python's
-    types."""
+    """Return a Typer command whose help describes values by words instead of Python types.
+
+    The same is done for its subcommands.
+    """
     command.short_help = _summary(command.help or "")
     for parameter in (*command.params, *getattr(command, "shared", ())):
         if isinstance(parameter, TyperArgument):

@@ -1,6 +1,6 @@
-"""The keys of a node: `mqproto keys make`, `show`, `export` and `import`.
+"""The commands that manage the keys of a node: `mqproto keys make`, `show`, `export` and `import`.
 
-A private key is never printed. It leaves its folder only for a new file that nobody but its owner may read.
+A private key is never printed. It leaves its folder only for a new file that only its owner may read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 USUAL: Final = ("aes", "enhanced")
-"""The providers that get keys if none is named. The base provider is missing, because its 512 bits protect nothing."""
+"""The providers for which keys are made if none is named.
+
+The base provider is left out: its 512 bits protect nothing.
+"""
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
@@ -231,15 +234,14 @@ def _use_of_user(name: str) -> str:
 
 
 def _see_unnamed(files: KeyFiles, *uses: str) -> None:
-    """Check that the topology does not name these keys, because keys that it names take precedence over those kept
-    here."""
+    """Check that the topology names none of these keys, which would take precedence over those kept here."""
     for use in uses:
         if use in files.named:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
 
 
 def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Certificate:
-    """Return the certificate from the named file or from beside the key, or else a self-signed one."""
+    """Return the certificate from the named file or from the key's own file, or else a self-signed one."""
     from mqproto.security import Certificate
 
     if file is None and b"BEGIN CERTIFICATE" not in data:
@@ -258,7 +260,7 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Ce
 
 
 def _kept(place: Place, files: KeyFiles, made: list[KeptKeyPair]) -> Printout:
-    """Write keys and their public parts; report the keys made, and the running nodes that use them now."""
+    """Write keys and their public parts; report which keys were made and which running nodes use them now."""
     from mqproto.simulator.command.peers import ask_each
 
     aside = keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
@@ -314,7 +316,7 @@ def _is_weak(kept: KeptKeyPair) -> bool:
 
 
 def _out_of_date(certificate: Certificate) -> str:
-    """Return why a certificate is not valid today; empty if it is valid."""
+    """Return why a certificate is not valid today, or an empty string if it is valid."""
     if certificate.since_s <= time.time() <= certificate.until_s:
         return ""
     since, until = (

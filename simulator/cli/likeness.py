@@ -18,10 +18,10 @@ OWN: Final = ("transactional", "quota_kb", "journal", "journal_quota_kb", "stran
 
 
 async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, DeclaredQueue]:
-    """Return the queue to imitate, as it is now, and its node.
+    """Return the node of the model queue, and the queue as it is now.
 
     Args:
-        node: the queue's node, if the queue's name does not say it; None if only one node has a queue of this name.
+        node: the queue's node if the queue's name does not include it; None if only one node has a queue of this name.
 
     Raises:
         FormatNameError, TopologyError, UsageError: there is no such queue.
@@ -37,7 +37,7 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, De
 
 
 def like(model: DeclaredQueue, typed: MadeOptions) -> MadeOptions:
-    """Return the given options, completed with the model queue's properties other than its number and GUIDs."""
+    """Return the given options, completed with the model queue's properties except its number and GUIDs."""
     protection = model.protection
     found: dict[str, object] = {name: getattr(model, name) for name in OWN}
     found |= {"authenticated": protection.authenticated, "privacy": protection.privacy}

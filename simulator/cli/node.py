@@ -117,7 +117,9 @@ def node(
 
 
 def _was_said(context: typer.Context, name: str) -> bool:
-    """Return whether an option is on the command line or in the settings file. The environment, which is for all
-    commands, does not count."""
+    """Return whether an option was given on the command line or in the settings file.
+
+    An environment variable does not count, because it applies to all commands.
+    """
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")

@@ -32,7 +32,7 @@ QueueArgument = Annotated[str, ARGUMENT, r"A queue such as orders, 'shop\orders'
 
 @dataclass
 class Properties:
-    """The wanted properties of a queue; None for the default, or for no change."""
+    """The properties that a user wants for a queue; None stands for the default, or for no change."""
 
     quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for no limit.", value(min=0)] = (
         None
@@ -62,13 +62,13 @@ class Properties:
     ] = None
 
     def wish(self) -> ChangedOptions:
-        """Return the options of a request to a node."""
+        """Return these properties as the options of a request to a node."""
         lists = {"weak_ciphers": _listed(self.weak_ciphers), "senders": _listed(self.senders)}
         return cast("ChangedOptions", {**vars(self), **lists})
 
 
 def asked_for(text: str) -> QueueWish:
-    """Return the wish that a text of the form `NAME[:transactional][:strangers]` expresses.
+    """Return the request for a queue that a text of the form `NAME[:transactional][:strangers]` expresses.
 
     Raises:
         UsageError: the text has another form.
@@ -202,7 +202,7 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
 
 
 def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
-    """Return the node on which to make a queue: by its name or `node`, or else the node of the model queue."""
+    """Return the node on which to make a queue: the one that its name or `node` names, or else `host`."""
     from mqproto.formatname import parse_path_name
     from mqproto.simulator.topology.resolve import is_bare
 
@@ -244,7 +244,7 @@ def _told(node: Node, queue: DeclaredQueue, what: str) -> Printout:
 
 
 def _words(queue: DeclaredQueue) -> Iterator[str]:
-    """Yield words for the properties that a queue has, and none for those that it lacks."""
+    """Yield a description of each property that a queue has, and nothing for those that it lacks."""
     yield TRANSACTIONAL if queue.transactional else "not transactional"
     if queue.quota_kb is not None:
         yield f"at most {queue.quota_kb:,} KiB"
@@ -257,7 +257,7 @@ def _words(queue: DeclaredQueue) -> Iterator[str]:
 
 
 def _values(node: Node, queue: DeclaredQueue) -> dict[str, Any]:
-    """Return all properties of a queue for programs."""
+    """Return all properties of a queue, in a form for programs."""
     from dataclasses import asdict
 
     from mqproto.wire.guid import guid_text

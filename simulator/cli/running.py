@@ -1,4 +1,4 @@
-"""`mqproto run`, which keeps the nodes of a topology running, and shows what they do."""
+"""`mqproto run`, which keeps the nodes of a topology running and shows what they do."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ from mqproto.simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
-"""The number of seconds between two lines about a node in a pipe, if anything has changed."""
+"""The minimum number of seconds between two lines about a node in a pipe.
+
+A line is printed only if something has changed.
+"""
 
 
 Beside = Callable[[Place], AbstractAsyncContextManager[str]]
-"""A function that starts something that serves the running nodes until they end. It yields the address for people to
-use."""
+"""A function that starts something that serves the running nodes until they end.
+
+It yields the address at which people use it.
+"""
 
 
 async def run_topology(
@@ -44,10 +49,12 @@ async def run_topology(
     breakable: bool,
     console: Beside | None = None,
 ) -> int:
-    """Run all nodes until SIGINT or SIGTERM. A node that ends or fails to start is started again, however often.
+    """Run all nodes until SIGINT or SIGTERM.
+
+    A node that ends or fails to start is restarted, however often.
 
     Args:
-        breakable: whether each link goes through proxies, which `mqproto cut` and `mqproto stall` break.
+        breakable: whether each link goes through proxies, with which `mqproto cut` and `mqproto stall` break it.
         console: serves a page while the nodes run.
 
     Returns:
@@ -112,8 +119,10 @@ async def run_topology(
 async def _links(
     topology: Topology, *, breakable: bool
 ) -> AsyncIterator[tuple[Links | None, Mapping[tuple[str, str], Address]]]:
-    """Yield the links as proxies, if they may be broken, and the addresses at which the ends of each link then find
-    each other."""
+    """Yield the proxies of all links, and the addresses at which the two nodes of a link find each other.
+
+    If links are not to be broken, yield None and no addresses.
+    """
     if not breakable:
         yield None, {}
         return

@@ -1,10 +1,10 @@
-"""`make samples`, which makes the captures of captures/samples again, each from its TOML file.
+"""`make samples`, which makes the captures in captures/samples again, each from its TOML file.
 
     python -m mqproto.simulator.cli.samples captures/samples
 
-The first half of such a file says what the capture shows, and has the command that makes it, and perhaps a scenario.
-Below MARK are the findings in the capture when it was made. This module writes that second half, and a test compares
-the capture with it.
+The first half of such a file says what the capture shows, and has the command that makes it and, for some captures, a
+scenario. Below MARK is what was found in the capture when it was made. This module writes that second half, and a test
+compares the capture with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
     ("mqproto",): run_command,
     ("python", "-m", "mqproto.captures.spoil"): spoil.main,
 }
-"""The functions that make a sample, by the first words of the sample's command."""
+"""The functions that make a sample, keyed by the first words of the sample's command."""
 COUNTS: Final = (
     "gap_count",
     "missing_bytes",
@@ -46,7 +46,7 @@ COUNTS: Final = (
     "early_count",
     "cut_frames",
 )
-"""The fields of `Totals` that count faults in a capture rather than its packets; only counts above 0 are written."""
+"""The fields of `Totals` that count faults in a capture, not packets; only counts above 0 are written."""
 
 
 def make_all(folder: Path) -> list[str]:
@@ -64,7 +64,7 @@ def make_all(folder: Path) -> list[str]:
 
 
 def make(file: Path) -> None:
-    """Make one capture beside its TOML file.
+    """Make the capture of a TOML file, in the same folder.
 
     Raises:
         MqprotoError: the command failed.
@@ -88,7 +88,10 @@ def make(file: Path) -> None:
 
 
 def _write_keys(file: Path) -> None:
-    """Write the keys of a sample whose messages are encrypted or signed, for `mqproto decode --keys`, to NAME.keys."""
+    """Write the keys of a sample, for `mqproto decode --keys`, to the folder NAME.keys.
+
+    A sample without encrypted or signed messages has no keys.
+    """
     if "scenario" not in _read(file) or not (scenario := from_file(file)).has_keys:
         return
     from mqproto.simulator.world.node.keys import key_files
@@ -100,13 +103,13 @@ def _write_keys(file: Path) -> None:
 
 
 def found_in(capture: Path) -> dict[str, Any]:
-    """Return the content of a capture, as a table for its TOML file.
+    """Return what a capture contains, as a table for its TOML file.
 
-    messages: the number of applications' messages, each counted once, however often and on however many links it was
+    messages: the number of messages of applications; each counts once, however often and on however many links it was
         seen.
-    packets: their number, by kind. acknowledgments: the number of FinalAcks and administration acknowledgments, by
-        class.
-    findings: the number of findings of `mqproto decode`, by code.
+    packets: the number of packets of each kind.
+    acknowledgments: the number of FinalAcks and administration acknowledgments of each class.
+    findings: the number of findings of `mqproto decode` with each code.
     """
     reader = PacketReader(read_capture(capture))
     analyst = Analyst()
@@ -145,7 +148,7 @@ def found_in(capture: Path) -> dict[str, Any]:
 
 
 def as_toml(tables: Mapping[str, Any], above: str = "") -> str:
-    """Return tables of numbers, texts and further tables as TOML."""
+    """Return tables as TOML; they may contain numbers, texts and further tables."""
     lines = []
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name

@@ -1,6 +1,8 @@
-"""The program `mqproto`. If a module is not installed, one line names the extra that brings it.
+"""The program `mqproto`.
 
-That is why this module imports only the standard library. `cli.py`, which needs typer, has the commands.
+If a module is not installed, it prints one line that names the extra to install.
+
+For that reason, this module imports only the standard library. The commands are in `cli.py`, which needs typer.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ def keep_the_installation(
 ) -> None:
     """Make sure that the processes that we start find the same modules as we do.
 
-    They run `python -m`, which looks into the working directory first, where another checkout may be.
+    They run `python -m`, which looks first in the working directory, where another checkout may be.
 
     Args:
         arguments: `sys.argv`.
-        path: `sys.path`; for a script the first entry is the folder that the script is in.
+        path: `sys.path`, whose first entry, for a script, is the folder that the script is in.
         environment: the environment of those processes.
     """
     script, first = arguments[0], path[0]

@@ -1,5 +1,7 @@
-"""The commands of `mqproto store`: `check`, `backup`, `export`, `repair` and `adopt` for the store of a node; `check`,
-`backup`, `copy` and `adopt` for a document history.
+"""The commands of `mqproto store`.
+
+`check`, `backup`, `export`, `repair` and `adopt` are for the store of a node; `check`, `backup`, `copy` and `adopt` are
+for a document history.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ app = Commands(
 )
 DAY_S: Final = 86_400
 APPLICATION_ID_AT: Final = 68
-"""The offset, in an SQLite file, of the number that identifies the application that made it."""
+"""The offset, in an SQLite file, of the number that identifies the application that made the file."""
 SAID_EVERY: Final = 1_000
-"""The number of messages after which an export reports its progress again."""
+"""The number of messages between two progress reports of an export."""
 StoreArgument = Annotated[str, ARGUMENT, "A node, or the .sqlite file of its store.", value("NODE|FILE")]
 KeptArgument = Annotated[
     str,
@@ -165,7 +167,10 @@ def backup(
 
 
 def _journals_of(store: Path) -> list[Path]:
-    """Return the journals of a node's gateways, which lie beside its store as NODE-NAME.journal."""
+    """Return the journals of a node's gateways.
+
+    They are in the folder of its store, and are named NODE-NAME.journal.
+    """
     others = [
         f"{path.stem}-" for path in store.parent.glob("*.sqlite") if path.stem.startswith(f"{store.stem}-")
     ]
@@ -273,7 +278,7 @@ def export(
 
 @contextmanager
 def _written(out: Path | None) -> Iterator[TextIO]:
-    """Yield a new file, which stays only if it is complete; or standard output."""
+    """Yield standard output, or else a new file, which is kept only if it is written completely."""
     if out is None:
         yield sys.stdout
         return
@@ -292,10 +297,10 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 
 
 def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) -> set[int]:
-    """Return the numbers of the queues with these names: either their own names or those that people use.
+    """Return the numbers of the queues with these names: either their own, or those that people use.
 
     Raises:
-        UsageError: the store has no queue of that name.
+        UsageError: the store has no queue of one of these names.
     """
     called: dict[str, set[int]] = {}
     for number, row in found.queues.items():
@@ -394,7 +399,7 @@ def _date() -> str:
 
 
 def _named(place: Later, store: str) -> tuple[Path, Node | None]:
-    """Return the path of the named store, and the node if `store` names one."""
+    """Return the path of the store that `store` names, and its node if `store` is the name of a node."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
     if store.endswith(".sqlite") or "/" in store:
@@ -407,7 +412,10 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
 
 
 def _names(place: Later) -> Callable[[str], str]:
-    """Return the function from queues' own names to those that people use; without a topology, it changes nothing."""
+    """Return a function that turns a queue's own name into the name that people use.
+
+    Without a topology, the function returns the name unchanged.
+    """
     from mqproto.simulator.topology import TopologyError
     from mqproto.simulator.topology.directory import known_as
 
@@ -418,8 +426,10 @@ def _names(place: Later) -> Callable[[str], str]:
 
 
 def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
-    """Return the number of messages, even if it is 0, in each queue. The topology may give the name that people use for
-    a queue."""
+    """Return the number of messages in each queue, even if it is 0, keyed by the queue's name.
+
+    If people use another name for a queue, according to the topology, that name is added in parentheses.
+    """
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
@@ -431,7 +441,7 @@ def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict
 
 
 def _lines(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> Iterator[str]:
-    """Yield a line with the number of undamaged messages, then the given lines, and finally the state of the store."""
+    """Yield the number of undamaged messages in each queue, the given lines, and the state of the store."""
     for queue, count in sorted(counts.items()):
         if count:
             yield f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole"

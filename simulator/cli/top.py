@@ -1,6 +1,6 @@
-"""`mqproto top`: nodes, sessions and queues as they are now, in a terminal.
+"""`mqproto top`, which shows the current state of nodes, sessions and queues in a terminal.
 
-Each second, it sends to all nodes at once the request that `mqproto explain` sends. Rates are computed from two
+At each update, it sends to all nodes at once the request that `mqproto explain` sends. Rates are computed from two
 successive answers.
 """
 
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 NARROWEST: Final = 64
-"""The minimum width in columns; on a narrower screen, lines are cut."""
+"""The minimum width of the screen in columns; on a narrower terminal, lines are cut."""
 CELL: Final = 8
 STATE: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A line of the screen: a name that fills the remaining width, then figures and a word. Reasons may follow below
-    it."""
+    """A line of the screen: a name that fills the remaining width, then figures and a word.
+
+    Reasons may follow on the next line.
+    """
 
     name: str
     cells: tuple[str, ...] = ()
@@ -55,7 +57,10 @@ class TopRow:
     style: str = ""
 
     def lines(self, columns: int, cells: int) -> Iterator[Text]:
-        """Return lines up to this width. Foreign names are shown as plain text."""
+        """Yield the lines of this row, at most this wide.
+
+        Names that come from outside are shown as plain text.
+        """
         room = max(columns - CELL * cells - STATE - 2, CELL)
         line = Text(_fitted(self.name, room), self.style, no_wrap=True)
         for cell in self.cells or ("",) * cells:
@@ -82,13 +87,13 @@ class ScreenSection:
         return max((*names, *(cell_len(shown(row.why)) + 2 for row in self.rows)), default=0)
 
     def blocks(self, columns: int) -> Iterator[list[Text]]:
-        """Return the lines of each row."""
+        """Yield the lines of each row."""
         yield from (list(row.lines(columns, len(self.heading.cells))) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class NodesLook:
-    """The answers of all nodes, and when they arrived, on trio's clock."""
+    """The answers of all nodes, and the time at which they arrived, on trio's clock."""
 
     found: Mapping[str, Explanation | Away]
     at_s: float
@@ -99,7 +104,10 @@ class NodesLook:
 
 
 def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
-    """Show nodes until SIGINT or SIGTERM, or print them once, with `once` or in a pipe. Return the last look."""
+    """Show nodes until SIGINT or SIGTERM; print them only once if `once` is set or the output is a pipe.
+
+    Return the last look.
+    """
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
 
@@ -137,7 +145,7 @@ async def _watch(
 
 
 async def _look(place: Place, node: str | None) -> NodesLook:
-    """Ask each node, or only `node`, for all its queues and sessions, with the oldest message of each queue."""
+    """Ask each node, or only `node`, about all its queues and sessions, and each queue's oldest message."""
 
     async def ask(client: Client) -> Explanation:
         explained = await client.explain(limit=1)
@@ -151,10 +159,10 @@ async def _look(place: Place, node: str | None) -> NodesLook:
 
 
 def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> list[ScreenSection]:
-    """Return the sections of nodes, sessions and queues.
+    """Return the sections for nodes, sessions and queues.
 
     Args:
-        before: the previous look, for rates.
+        before: the previous look, from which rates are computed.
     """
     nodes = ScreenSection(
         TopRow("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold")
@@ -176,7 +184,7 @@ def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> li
 def drawn(
     drawing: list[ScreenSection], columns: int, height: int | None = None, title: TopRow | None = None
 ) -> Text:
-    """Return the whole screen, or as much as fits: the first rows of each section, and how many rows are left out.
+    """Return the whole screen, or else the first rows of each section, and how many rows are left out.
 
     Args:
         height: the number of lines for which there is room; None if there is no limit.
@@ -204,7 +212,7 @@ def drawn(
 
 
 def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
-    """Return the first blocks that together have at most `limit` lines."""
+    """Return as many of the first blocks as together have at most `limit` lines."""
     kept = 0
     for count, block in enumerate(blocks):
         kept += len(block)
@@ -214,7 +222,7 @@ def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
 
 
 class _Span:
-    """Two looks at one node, or only one, from which no rates follow."""
+    """Two looks at one node, or a single look, which yields no rates."""
 
     def __init__(self, status: NodeStatus, before: NodeStatus | None, passed_s: float) -> None:
         self.status = status
@@ -224,7 +232,10 @@ class _Span:
         self.forwarded_before = before.forwarded if before else None
 
     def rate(self, now: int, before: int | None) -> str:
-        """Return a rate per second; empty without an earlier count. After a restart it is 0, not a negative rate."""
+        """Return a rate per second; empty if there is no earlier count.
+
+        After a restart, it is 0 instead of negative.
+        """
         if before is None or not self._passed_s:
             return ""
         per_s = max(now - before, 0) / self._passed_s
@@ -248,7 +259,7 @@ def _node(name: str, span: _Span) -> TopRow:
 
 
 def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[TopRow]:
-    """Yield the open sessions, and next hops for which messages wait without a session."""
+    """Yield a row for each open session, and for each next hop that has waiting messages but no session."""
     resent: Counter[str] = Counter()
     for queue in status.outgoing:
         resent[queue.next_manager] += queue.resent
@@ -330,7 +341,7 @@ def _count(number: int) -> str:
 
 
 def _fitted(text: str, columns: int) -> str:
-    """Fit a text into one line of this many columns; dots end a text that is too long."""
+    """Fit a text into one line of this many columns; one that is too long is cut, and ends in an ellipsis."""
     text = shown(text)
     if cell_len(text) > columns:
         text = f"{set_cell_size(text, columns - 1).rstrip()}\N{HORIZONTAL ELLIPSIS}"

@@ -1,10 +1,12 @@
-r"""The client for programs that run asyncio. Every method does what its namesake of `Client` does.
+r"""The client for programs that use asyncio.
+
+Each method does the same as the method of `Client` with that name.
 
 async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
-Any number of tasks may use one client. When a task is cancelled, its request ends before the task goes on.
+Any number of tasks may use one client. When a task is cancelled, its request ends before the task continues.
 """
 
 from __future__ import annotations
@@ -105,4 +107,7 @@ def _connecting(
 
 
 connect = _connecting(trio_client.connect)
-"""Yield a client of one node, like `mqproto.simulator.client.connect`; a separate thread talks to the node."""
+"""Yield a client of one node, as `mqproto.simulator.client.connect` does.
+
+A separate thread talks to the node.
+"""

@@ -1,4 +1,6 @@
-r"""The client for programs with plain threads. Every method does what its namesake of `Client` does, and blocks.
+r"""The client for programs with plain threads.
+
+Each method blocks, and does the same as the method of `Client` with that name.
 
 with connect("three-node", "destination") as client, client.transaction("orders", limit=10) as messages:
     ...   # committed at the end, rolled back on an exception
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 @contextmanager
 def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """Enter and leave a trio context manager in the portal."""
+    """Enter a trio context manager in the portal, and leave it there at the end of the block."""
     inside = Held(portal, manager)
     value = _called(portal, inside.enter)
     try:
@@ -41,8 +43,10 @@ def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Ite
 
 
 def _called(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Call a function in the portal; return its result. Ctrl-C ends the call there, even while it is being handed
-    over."""
+    """Call a function in the portal, and return its result.
+
+    Ctrl-C ends the call in the portal, even if it comes while the call is being handed over.
+    """
     scope = trio.CancelScope()
 
     async def call() -> T:
@@ -127,4 +131,7 @@ def _connecting(
 
 
 connect = _connecting(trio_client.connect)
-"""Yield a client of one node, like `mqproto.simulator.client.connect`; a separate thread talks to the node."""
+"""Yield a client of one node, as `mqproto.simulator.client.connect` does.
+
+A separate thread talks to the node.
+"""

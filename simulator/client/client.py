@@ -1,4 +1,4 @@
-r"""Send to and receive from a node on this machine.
+r"""Send messages to a node on this machine, and receive messages from it.
 
 async with connect("three-node", "sender") as client:
     await client.send(r"destination\private$\orders", b"one", transactional=True)
@@ -7,7 +7,7 @@ async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
-A request that changes something is carried out once, even if the node or, with a journal, the client dies.
+A request that changes something is carried out once, even if the node dies; with a journal, even if the client dies.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ from mqproto.simulator.topology import DeclaredQueue, Topology, load, places
 from mqproto.wire import Guid
 
 SETTLE_TIMEOUT_S: Final = 5.0
-"""How many seconds a cancelled task waits to learn from the node what happened to its messages."""
+"""The number of seconds that a cancelled task waits to learn what the node did with its messages."""
 PART_BYTES: Final = 4 * 2**20
 """The approximate size, in bytes, of a request that carries one part of a long list of messages."""
 PARTS_AHEAD: Final = 4
-"""How many parts of a list may be sent before their answers arrive."""
+"""The number of parts of a list that may be sent before their answers arrive."""
 UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
 
 
 class Reject(Exception):  # noqa: N818
-    """Raise this in a `Client.transaction` to refuse the messages for good. The block ends there."""
+    """Raise this in the block of a `Client.transaction` to refuse its messages for good.
+
+    The block ends there.
+    """
 
 
 class DraftOptions(TypedDict, total=False):
-    """The fields of `Draft` besides body and label; queues may be given by any kind of name here."""
+    """The fields of `Draft` other than body and label; here, a queue may be given by any kind of name."""
 
     transactional: bool
     recoverable: bool
@@ -107,8 +110,9 @@ async def connect(
     in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
-    """Yield a client of one node of a topology. It reconnects if the node goes away briefly, and carries out each
-    request once.
+    """Yield a client of one node of a topology.
+
+    It reconnects if the node goes away briefly, and each request is carried out once.
 
     Args:
         topology: a topology, or a value of `--topology`: a shipped topology, a .toml file, or a single node.
@@ -117,17 +121,17 @@ async def connect(
         journal: a file for requests, which are then carried out once even if this process dies. The next process with
             the same journal first learns their outcomes. See `Client.journal`.
         recalls: whether to write only this client's name to the journal, and no requests. The node then keeps the tags
-            of `Client.submit`, and reports the last of them (see `Client.recall`). Forget each tag there before 64
-            others have followed, because further requests wait for this.
+            of `Client.submit`, and reports the last of them (see `Client.recall`). Forget each tag there before another
+            64 have followed, because further requests wait for this.
         in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
             the journal marks them as in doubt.
         patience_s: how long the node may be away before requests fail.
 
     Raises:
-        NodeUnreachable: the node does not run, or does not answer.
+        NodeUnreachable: the node is not running, or does not answer.
         TopologyError: there is no such topology or node.
         StoreError: the journal cannot be opened.
-        UsageError: the journal is for another node; the node speaks another version; or no node is named.
+        UsageError: the journal is for another node, the node speaks another version, or no node is named.
     """
     if isinstance(topology, str):
         topology = load(topology, directory)
@@ -166,7 +170,7 @@ async def connect_to(
     """Yield a client of the node whose socket is at a path.
 
     Args:
-        command: the command that starts the node, for the error if it does not run.
+        command: the command that starts the node, to be shown in the error if the node is not running.
         name: the node's name in errors; by default the path of its socket.
         journal, recalls, in_question, patience_s: as for `connect`, which also lists the errors.
         again: see `Client.again`.
@@ -191,7 +195,7 @@ async def connect_to(
 
 
 class Taken(list[ReceivedMessage]):
-    """The messages received in a transaction, and those to send if it commits."""
+    """The messages received in a transaction, and the messages to send if it commits."""
 
     def __init__(
         self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
@@ -199,7 +203,10 @@ class Taken(list[ReceivedMessage]):
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
         self.sent: list[MessageId] = []
-        """After the commit: the identifiers of the messages sent with it, in order, one for each copy."""
+        """The identifiers of the messages sent with the commit, in order; empty before it.
+
+        Each copy has its own identifier.
+        """
         self._is_held = is_held
 
     @property
@@ -208,7 +215,7 @@ class Taken(list[ReceivedMessage]):
         return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
-        """Send a transactional message together with the commit: both happen, or neither.
+        """Send a transactional message together with the commit: either both happen, or neither does.
 
         Raises:
             UsageError: the transaction received nothing.
@@ -220,8 +227,9 @@ class Taken(list[ReceivedMessage]):
     def reply(
         self, message: ReceivedMessage, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> None:
-        """Answer a message together with the commit. The answer goes to the queue that the message names, and has its
-        correlation id.
+        """Answer a message together with the commit.
+
+        The answer goes to the queue that the message names, and has the message's correlation id.
 
         Args:
             options: see `mqproto.messages.drafts.Draft`.
@@ -243,7 +251,10 @@ class Recall:
             (sent.tag, [MessageId(manager, ordinal) for ordinal in sent.ordinals])
             for sent in exchange.recalled
         ]
-        """The messages that the node accepted before this client connected, by tag, as far as it remembers."""
+        """The requests that the node accepted before this client connected: the tag and messages of each.
+
+        The node remembers only the last ones.
+        """
         self._exchange = exchange
 
     def forget(self, tag: bytes) -> None:
@@ -266,14 +277,14 @@ class Client:
         self.journal = journal
         """The requests with a `tag` and their outcomes, from this process and earlier ones."""
         self.again = again
-        """The options with which a proposed command finds the node."""
+        """The options that a suggested command needs to find the node."""
         self.recall = Recall(exchange, self.manager) if exchange.recalls else None
-        """The node's memory, if this client was connected with `recalls`."""
+        """The node's memory of requests with a tag; None if this client was connected without `recalls`."""
         self._exchange = exchange
         self._leases = Leases(exchange, self.manager)
 
     async def lost(self) -> None:
-        """Return when the node has been away for too long. From then on, every request fails."""
+        """Wait until the node has been away for too long. From then on, every request fails."""
         await self._exchange.lost.wait()
 
     async def send(
@@ -297,9 +308,9 @@ class Client:
     async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
         """Send messages in order. Either all of them are transactional, or none is.
 
-        A long list is sent in parts, each accepted completely or not at all. An error says nothing about earlier parts.
-        `destination` may name several queues, separated by commas. Each queue gets a copy of each message with its own
-        identifier; the copies of a message follow each other, in the order of the names.
+        A long list is sent in parts, each of which is accepted completely or not at all. An error says nothing about
+        earlier parts. `destination` may name several queues, separated by commas. Each queue then gets a copy of each
+        message, with its own identifier. The copies of a message follow each other, in the order of the queues' names.
         """
         waiting: deque[PendingRequest] = deque()
         ordinals: list[int] = []
@@ -314,8 +325,9 @@ class Client:
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
 
     async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
-        """Send messages in one request: all are accepted or none. The journal, or the node, keeps the outcome under the
-        tag.
+        """Send messages in one request, so that either all are accepted or none is.
+
+        The journal, or the node, keeps the outcome under the tag.
 
         Raises:
             UsageError: the messages are too many or too large for one request, or there is no journal.
@@ -339,10 +351,10 @@ class Client:
         return self._exchange.request(Operation.SEND, wish, volatile=volatile, tag=tag)
 
     async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:
-        """Send messages, each with its destination, as one transaction: all are accepted or none.
+        """Send messages, each to its own destination, as one transaction: all are accepted, or none is.
 
         Args:
-            messages: transactional ones, at most `control.BATCH_LIMIT` of them.
+            messages: at most `control.BATCH_LIMIT` transactional messages, each with its destination.
 
         Raises:
             UsageError: one of them cannot be sent, or they are too many or too large for one transaction.
@@ -373,11 +385,11 @@ class Client:
     ) -> list[ReceivedMessage]:
         """Take up to `limit` messages as soon as there is one; return none if `timeout_s` passes first.
 
-        They belong to the caller from then on: if the caller fails, they are lost. `transaction` has no such gap, and
-        with a journal this method has none, either.
+        From then on the messages belong to the caller; if the caller fails, they are lost. `transaction` has no such
+        gap, and neither has this method if there is a journal.
 
         Args:
-            tag: returns, from the messages, the tag for the journal to keep before they leave their queue.
+            tag: returns the tag for these messages, which the journal keeps before they leave their queue.
         """
         while True:
             lease = await self._leases.receive(control.Receive(queue, limit, timeout_s))
@@ -405,18 +417,19 @@ class Client:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
         Messages that were rolled back, or whose client disconnected, return to their places in the queue. `Reject`
-        refuses them for good and ends the block. `Taken.send` sends others together with the commit.
+        refuses them for good and ends the block. `Taken.send` sends other messages together with the commit.
 
         Args:
-            chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are ignored then.
+            chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are then ignored.
             fence: a number that increases with each program that takes over as receiver. The messages that earlier
-                receivers hold go back first, and these receivers get no more; 0 is for receivers without such an order.
+                receivers hold return to the queue first, and these receivers get no more. Use 0 if receivers have no
+                such order.
 
         Raises:
             RolledBack: the connection broke within the block, or a receiver with a higher fence took over. The messages
                 are back in the queue.
-            UsageError: the messages to send with the commit cannot be sent; the received ones are back in the queue.
-                Or a chosen message is not in the node's memory, or another receiver has it.
+            UsageError: the messages to send with the commit cannot be sent; the received ones are back in the queue. Or
+                a chosen message is not in the node's memory, or is held by another receiver.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
         lease = await self._leases.receive(control.Receive(queue, limit, timeout_s, names, fence))
@@ -438,7 +451,10 @@ class Client:
                 raise
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
-        """Return the first messages of a queue, as many as the node has in memory. They stay in the queue."""
+        """Return the first messages of a queue, or as many of them as the node has in memory.
+
+        They stay in the queue.
+        """
         found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
         return received(found.packets, found.delivery_counts)
 
@@ -450,11 +466,11 @@ class Client:
     # For operators
 
     async def explain(self, subject: str = "", limit: int = 5) -> Explanation:
-        """Explain why something waits: everything that the node knows about a queue, a destination node, or a message.
+        """Return what the node knows about why messages for a queue or node wait, or why one message does.
 
         Args:
             subject: the name of a queue or a node, or a message's identifier; empty for all queues.
-            limit: how many messages of each queue to include.
+            limit: the maximum number of messages to include for each queue.
         """
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer
@@ -462,7 +478,7 @@ class Client:
     async def scrub(self) -> None:
         """Erase all traces of messages that have left the node from the files of its store.
 
-        This takes about as long as a backup of the store. Meanwhile the node continues to work.
+        This takes about as long as a backup of the store. The node continues to work meanwhile.
         """
         await self._exchange.ask(Operation.SCRUB, control.Nothing())
 
@@ -475,14 +491,15 @@ class Client:
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
-        """Return the peers that are or have been connected, and their activity."""
+        """Return all peers that are or were connected, and their activity."""
         status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
         return status
 
     async def block(self, network: str, *, forced: bool = False) -> control.Blocked:
-        """Answer no connection from an address or a network, even after restarts.
+        """Answer no more connections from an address or a network, even after restarts.
 
-        forced: whether to do so even if a node of the topology connects from there. Messages to it are still sent.
+        Args:
+            forced: whether to do so even if a node of the topology connects from there. Messages to it are still sent.
 
         Raises:
             UsageError: it is not a network, a node connects from there, or too many are blocked.
@@ -510,7 +527,7 @@ class Client:
         """Make the node read its keys again after they have changed. Return True once that is done.
 
         Raises:
-            UsageError: a file cannot be used; the node keeps its old keys.
+            UsageError: a key file cannot be used; the node keeps its old keys.
         """
         await self._exchange.ask(Operation.KEYS, control.Nothing())
         return True
@@ -528,19 +545,19 @@ class Client:
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
     async def declared(self) -> list[DeclaredQueue]:
-        """Return the current queues of the node, without journals and system queues."""
+        """Return the current queues of the node, except journals and system queues."""
         answer: control.Declared = await self._exchange.ask(Operation.DECLARED, control.Nothing())
         return answer.queues
 
     async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> DeclaredQueue:
-        """Make a queue at the node, which survives restarts; return the queue.
+        """Make a queue on the node, and return it. The queue survives restarts.
 
         Args:
             queue: its name, or a path name such as `.\\private$\\orders`.
             properties: see `control.QueueWish`.
 
         Raises:
-            UsageError: there is a queue of this name, or the properties are not valid.
+            UsageError: there is already a queue of this name, or the properties are not valid.
         """
         made: DeclaredQueue = await self._exchange.ask(Operation.MAKE, control.QueueWish(queue, **properties))
         return made
@@ -549,7 +566,7 @@ class Client:
         """Change properties of a queue permanently; return the changed queue.
 
         Raises:
-            UsageError: it cannot be changed, for example because a journal to be removed is not empty.
+            UsageError: the queue cannot be changed, for example because a journal to be removed is not empty.
         """
         changed: DeclaredQueue = await self._exchange.ask(
             Operation.CHANGE, control.QueueWish(queue, **properties)
@@ -557,7 +574,7 @@ class Client:
         return changed
 
     async def delete(self, queue: str) -> int:
-        """Delete a queue of the node with its messages and its journal; return the number of messages.
+        """Delete a queue with its messages and its journal; return the number of messages deleted.
 
         Raises:
             UsageError: it is a system queue, or an application receives from it.
@@ -568,11 +585,11 @@ class Client:
         """Send dead letters, or messages of a journal, to their destinations again, as new messages.
 
         Args:
-            queue: such as `deadxact`.
+            queue: the queue that the messages are in, such as `deadxact`.
             messages: the messages to send; None for all that the node has in memory.
 
         Returns:
-            The number of messages sent; the others no longer have a destination.
+            The number of messages sent. Messages that no longer have a destination are not sent.
         """
         chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
         return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
@@ -583,7 +600,7 @@ class Client:
 
 
 class _Lease:
-    """Messages that were handed out, until they are settled or the connection ends."""
+    """Messages that were handed out, and are held until they are settled or the connection ends."""
 
     def __init__(self, messages: control.Messages, pending: PendingRequest) -> None:
         self.transaction = messages.transaction
@@ -592,7 +609,9 @@ class _Lease:
 
 
 class Leases:
-    """The messages that one client receives. They are handed out to it, and then settled or given back.
+    """The messages that one client receives.
+
+    They are handed out to it, and then settled or returned to their queue.
 
     Args:
         manager: the node's GUID.
@@ -614,7 +633,10 @@ class Leases:
             raise
 
     async def _give_up(self, pending: PendingRequest) -> _Lease | None:
-        """Abandon a request. Return the messages that were handed out nevertheless, or None if that is not known."""
+        """Abandon a request.
+
+        Return the messages that were handed out nevertheless, or None if it is not known which.
+        """
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
                 await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))
@@ -651,7 +673,7 @@ class Leases:
         return [MessageId(self._manager, ordinal) for ordinal in sent.ordinals]
 
     async def roll_back(self, lease: _Lease) -> None:
-        """Give the messages back. If this request fails, they go back when the connection ends."""
+        """Give the messages back. If this request fails, they return to the queue when the connection ends."""
         if lease.messages and not self._exchange.lost.is_set():
             with (
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
@@ -664,7 +686,7 @@ class Leases:
 
 
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
-    """Yield drafts in lists, each small enough to fit into one request with `copies` copies of each draft."""
+    """Yield the drafts in lists. Each list fits into one request, even with `copies` copies of each draft."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:

@@ -1,4 +1,6 @@
-"""Message properties that exist in HTTP, but have no field in MSMQ. They travel in the message's extension.
+"""Message properties that HTTP has, but for which MSMQ has no field.
+
+They travel in the message's extension.
 
     extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
@@ -20,35 +22,43 @@ from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 
 ENVELOPE_LIMIT_BYTES: Final = 10_240
-"""The limit, in bytes, above which readers ignore an extension. The largest envelope that can be written fits, with a
-note beside it."""
+"""The maximum size, in bytes, of an extension that readers do not ignore.
+
+The largest envelope that can be written fits, together with a note.
+"""
 ENVELOPE_ROOM_BYTES: Final = 1_024
-"""How many bytes a sender leaves beside the body for an envelope without headers."""
+"""The number of bytes that a sender leaves free, besides the body, for an envelope without headers."""
 CONTENT_TYPE_LIMIT: Final = 255
 """The maximum length of a content type, in characters."""
 KEY_LIMIT: Final = 320
-"""The maximum length, in characters, of a producer's id for a message, with the producer's name in front if needed."""
+"""The maximum length, in characters, of a producer's id for a message.
+
+If the producer's name precedes the id, that name counts, too.
+"""
 KEY_ROOM: Final = 200
-"""How many characters of the id always fit."""
+"""The number of characters of the id for which there is always room."""
 ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
-"""The pattern of a header's name in the envelope. It is in lower case, because case does not matter in such names."""
+"""The pattern of a header's name in the envelope.
+
+Names are in lower case, because their case does not matter.
+"""
 HEADERS_LIMIT: Final = 32
 HEADERS_LIMIT_CHARS: Final = 4_096
-"""The limit, in characters, for all names and values together."""
+"""The limit, in characters, for the names and values of all headers together."""
 VERSION: Final = 1
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The properties of a body when it was handed in.
 
-    content_type: as the producer wrote it; empty if there was none.
-    producer_key: the producer's id of the message, the same in each retry; empty if there was none.
-    headers: further headers for the consumer, by names in lower case.
-    confirmed: whether a gateway learns the message's outcome. If so, the message's administration queue concerns nobody
-        else.
-    origin: the gateway's document history, the history's own time when the gateway took the message, and the time since
-        which the history has all ids.
+    content_type: the content type as the producer wrote it; empty if there was none.
+    producer_key: the producer's id of the message, which is the same in each retry; empty if there was none.
+    headers: further headers for the consumer, keyed by their names in lower case.
+    confirmed: whether a gateway learns the message's outcome. If so, the message's administration queue is of no
+        concern to anyone else.
+    origin: three values: the gateway's document history, that history's own time when the gateway took the message, and
+        the time since which the history has all ids.
     """
 
     envelope: int | None = None
@@ -79,13 +89,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return data
 
     def room_bytes(self) -> int:
-        """Return the most bytes that the envelope may take beside the body, with its headers and a long id."""
+        """Return the maximum number of bytes that the envelope adds, including its headers and a long id."""
         headers_bytes = len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
         return ENVELOPE_ROOM_BYTES + 2 * max(0, len(self.producer_key) - KEY_ROOM) + headers_bytes
 
     @classmethod
     def of(cls, extension: bytes) -> Envelope:
-        """Read an extension; return an empty envelope if it is another application's."""
+        """Read an extension; return an empty envelope if it is not an envelope."""
         if len(extension) > ENVELOPE_LIMIT_BYTES or not extension.startswith(b"{"):
             return cls()
         try:
@@ -96,7 +106,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def envelope_typed(headers: Sequence[str]) -> Envelope:
-    """Return an envelope with headers that are given as `NAME: VALUE`, including the content type.
+    """Return an envelope with headers given as `NAME: VALUE`; one of them may be the content type.
 
     Raises:
         UsageError: a header cannot be put into the envelope.
@@ -134,17 +144,17 @@ def _check_headers(headers: dict[str, str]) -> None:
 
 
 class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    r"""The reason why a message is in an error queue, and the original's properties.
+    r"""The reason why a message is in an error queue, and properties of the original message.
 
     failure: `business error`, `retrieval failure` or `in doubt`.
     reason: one line, cut short if the extension has no room for all of it.
     attempts: how often the message was attempted, or delivered.
     message: the original's identifier, `GUID\ordinal`.
-    queue: where it was, such as `destination\orders`.
+    queue: the queue that the original was in, such as `destination\orders`.
     extension: the original's extension, if that was not an envelope.
     correlation: the original's correlation id, 20 bytes; empty if it had none.
-    admin_queue, acknowledgments: the format name of its administration queue, and the acknowledgments that it asked
-        for; empty and 0 for none.
+    admin_queue: the format name of the original's administration queue; empty if it had none.
+    acknowledgments: the acknowledgments that the original asked for; 0 for none.
     """
 
     failure: str

@@ -1,9 +1,9 @@
-"""Requests to a node, and their answers, over one connection after another.
+"""Requests to a node, and their answers, over successive connections.
 
 When a connection breaks, the next one continues: unanswered requests are sent again. Numbered operations keep their
 identifiers, so that each is carried out once ("Duplicate Operation Detection Support"). An operation is in doubt only
 if the node does not come back in time, or has forgotten this client when it does. Earlier operations are then not sent
-again. With a journal, this also holds if this process dies.
+again. With a journal, all this also holds if this process dies.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.control import ControlFrame, InDoubt, Operation
 
 PATIENCE_S: Final = 10.0
-"""How many seconds a client waits for a node that has gone away before waiting requests fail."""
+"""The number of seconds that a client waits for a node that is gone; after that, its requests fail."""
 SILENCE_S: Final = 30.0
-"""If a node with unanswered operations is silent for this many seconds, they are sent again over another connection."""
+"""The number of seconds without any answer after which unanswered operations are sent again.
+
+They are sent over another connection.
+"""
 
 
 class PendingRequest:
     """A request that has no answer yet.
 
-    volatile: whether the node forgets, when its process ends, that the request was carried out.
-    tag: the journal keeps the tag with the operation and its outcome, until it is told to forget it.
+    volatile: whether the node forgets that the request was carried out when the node's process ends.
+    tag: a tag that the journal keeps, with the operation and its outcome, until it is told to forget it.
     """
 
     def __init__(
@@ -51,15 +54,15 @@ class PendingRequest:
         self.request = 0
         self.identifier: int | None = None
         self.asked_of: int | None = None
-        """The life of the node's store when the request was first sent."""
+        """The life that the node's store had when the request was first sent; None if it has not been sent."""
         self.answered = trio.Event()
         self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
         self.connection = 0
-        """The number of the connection over which its answer came."""
+        """The number of the connection over which the answer arrived."""
 
     def outcome(self) -> Any:
-        """Return the answer, once the request is `answered`; raise the errors of `Exchange.ask`."""
+        """Return the answer of a request that is `answered`, or raise one of the errors of `Exchange.ask`."""
         if self.failure is not None:
             raise self.failure
         assert self.answer is not None, "it is answered"
@@ -67,18 +70,20 @@ class PendingRequest:
 
 
 class Exchange:
-    """Numbers requests, and hands each answer to the task that waits for it. Several tasks may use it at once.
+    """Numbers requests, and hands each answer to the task that waits for it.
+
+    Several tasks may use it at once.
 
     Args:
         path: the node's socket.
         node: the name of the node in errors.
         journal: keeps numbered operations; None if they need not outlive this process.
-        patience_s: how long the node may be gone.
+        patience_s: how long the node may be away before requests fail.
         recalls: whether the journal has only the invoker's name. The node reports the outcomes of the last operations
-            by their tags, which saves a disk flush for each. A tagged operation that was carried out stays outstanding
-            until its tag is forgotten, so the node remembers it.
+            with their tags, which saves a disk flush for each. A tagged operation that was carried out counts as
+            outstanding until its tag is forgotten, so the node remembers it.
         in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
-            forgotten the invoker, the journal marks them as in doubt.
+            forgotten the invoker, the journal marks these operations as in doubt.
     """
 
     def __init__(
@@ -97,28 +102,31 @@ class Exchange:
         self.lost = trio.Event()
         """Set when the client gives up waiting for the node."""
         self.recalled: list[control.Sent] = []
-        """The node's report on the first connection about requests with tags."""
+        """What the node reported, on the first connection, about requests with tags."""
         self.line = NodeLine(path)
         self._named = journal
         self._journal = None if recalls else journal
         self.recalls = recalls
         self._in_question = set(in_question)
-        """Tags whose outcomes are not settled, including our own operations that were carried out but not forgotten."""
+        """The tags whose outcomes are not settled.
+
+        They include those of our own operations that were carried out but not forgotten.
+        """
         self._carried_out: dict[bytes, int] = {}
-        """The identifiers of our own carried-out operations, by tag."""
+        """The identifiers of those of our operations that were carried out, keyed by their tags."""
         self._patience_s = patience_s
         self._identity = journal.invoker if journal else uuid4().bytes
         self._birth = journal.birth if journal else b""
         self._invoker = Invoker(control.PROFILE, *(self._journal.state() if self._journal else ()))
         self._requests = count(1)
         self._pending: dict[int, PendingRequest] = {}
-        """The requests, by number, that were sent or will be sent as soon as there is a connection."""
+        """The requests, keyed by number, that were sent, or will be sent as soon as there is a connection."""
         self._waiting: deque[PendingRequest] = deque()
-        """The numbered operations that wait for an identifier."""
+        """The numbered operations that have no identifier yet."""
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
-        """The scope that ends when the node has been silent for too long."""
+        """The scope that is cancelled when the node has been silent for too long."""
         for each in self._invoker.pending:
             pending = PendingRequest(Operation(each.operation), each.parameter)
             pending.identifier = each.identifier
@@ -126,7 +134,7 @@ class Exchange:
             self._enter(pending)
 
     async def recovered(self) -> None:
-        """Return once the outcomes of all operations that were in the journal when it was opened are known."""
+        """Wait until the outcomes of all operations that were in the journal when it was opened are known."""
         for pending in [each for each in self._pending.values() if each.identifier is not None]:
             await pending.answered.wait()
 
@@ -144,7 +152,10 @@ class Exchange:
     def request(
         self, operation: Operation, payload: msgspec.Struct, *, volatile: bool = False, tag: bytes = b""
     ) -> PendingRequest:
-        """Send a request, or a numbered operation as soon as few enough are outstanding for the node to remember."""
+        """Send a request.
+
+        A numbered operation may have to wait until few enough are outstanding for the node to remember them all.
+        """
         if self.lost.is_set():
             raise NodeUnreachable(f"node {self.node} is gone: connect again")
         pending = PendingRequest(operation, control.encode(payload), volatile=volatile, tag=tag)
@@ -157,7 +168,7 @@ class Exchange:
         return pending
 
     async def answer(self, pending: PendingRequest) -> Any:
-        """Wait for the answer to a request; raise the errors of `ask`."""
+        """Wait for the answer to a request, and return it; raise the errors of `ask`."""
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -179,7 +190,7 @@ class Exchange:
             self._waiting.remove(pending)
 
     def close(self) -> None:
-        """Make no more connections, and tell the tasks that still wait."""
+        """Make no more connections, and let the tasks that still wait for answers fail."""
         self._life.cancel()
         self.line.hang_up()
 
@@ -189,7 +200,7 @@ class Exchange:
         """Connect for the first time.
 
         Raises:
-            NodeUnreachable: nobody listens there, or nobody answers.
+            NodeUnreachable: nobody listens at the socket, or nobody answers.
             UsageError: the node speaks another version, or the journal belongs to another node.
         """
         self.line.open(nursery, command)
@@ -252,7 +263,10 @@ class Exchange:
             self._fail(pending, doubt)
 
     def _asked_before(self) -> dict[int, PendingRequest]:
-        """Return the operations without an outcome that were sent, perhaps by an earlier process, by identifier."""
+        """Return the operations without an outcome that were sent, perhaps by an earlier process.
+
+        They are keyed by identifier.
+        """
         return {
             pending.identifier: pending
             for pending in self._pending.values()
@@ -286,7 +300,7 @@ class Exchange:
         raise NodeUnreachable(f"node {self.node} is gone")
 
     def _ask_again(self) -> None:
-        """Send all unanswered requests again, in their original order."""
+        """Send all unanswered requests again, in their original order, except those that are now in doubt."""
         too_old = {each.identifier for each in self._invoker.learn(self.hello.profile)}
         for pending in list(self._pending.values()):
             forgot = pending.volatile and pending.asked_of not in (None, self.hello.life)
@@ -334,14 +348,17 @@ class Exchange:
         self.line.send(control.framed(pending.operation, pending.request, pending.data, pending.identifier))
 
     def _begin_more(self) -> None:
-        """Begin a waiting operation, if there is one."""
+        """Begin waiting operations, if there are any."""
         if self._journal is None:
             self._begin_waiting()
         else:
             self._begin.set()
 
     def _begin_waiting(self) -> list[PendingRequest]:
-        """Give identifiers to the operations that may begin now. Send them, unless they must be in a journal first."""
+        """Give identifiers to the operations that may begin now.
+
+        Send them too, unless they must be in a journal first. Return these operations.
+        """
         begun = []
         while self._waiting and self._invoker.may_begin:
             pending = self._waiting.popleft()
@@ -357,7 +374,10 @@ class Exchange:
             self._send(pending)
 
     async def _begin_in_journal(self, journal: Journal) -> None:
-        """Begin operations with a journal. If many wait at once, they share one of its transactions."""
+        """Begin operations, and write them to the journal first.
+
+        If many wait at once, they share one transaction there.
+        """
         while True:
             await self._begin.wait()
             self._begin = trio.Event()
@@ -379,7 +399,10 @@ class Exchange:
                 self._send_begun(begun)
 
     def _take_back(self, begun: list[PendingRequest], reason: StoreError) -> None:
-        """Fail operations that were never sent. The next operations get their identifiers, so the node sees no gap."""
+        """Fail operations that were never sent.
+
+        Their identifiers go to the next operations, so the node sees no gap.
+        """
         for pending in reversed(begun):
             assert pending.identifier is not None
             self._invoker.take_back(pending.identifier)
@@ -388,7 +411,7 @@ class Exchange:
         self._begin_more()
 
     def _answered(self, pending: PendingRequest) -> None:
-        """Take the answer to a request, so that another operation may begin."""
+        """Record that a request was answered, so that another operation may begin."""
         pending.connection = self.line.count
         pending.answered.set()
         if pending.identifier is not None:
@@ -403,7 +426,10 @@ class Exchange:
             self._begin_more()
 
     def _doubt(self, pending: PendingRequest) -> InDoubt:
-        """Fail a request as in doubt. A journal keeps the request, so another process may learn its outcome."""
+        """Fail a request as in doubt, and return the error.
+
+        A journal keeps the request, so a later process may learn its outcome.
+        """
         doubt = InDoubt(
             f"the connection to node {self.node} broke before it answered {pending.operation.name}: it may have been "
             "carried out, or not"
@@ -419,7 +445,10 @@ class Exchange:
 
 
 def _withdrawn(journal: Journal, unsent: list[PendingRequest]) -> bool:
-    """Withdraw unsent operations. Return whether this is on disk; if it is not, the next client sends them."""
+    """Withdraw unsent operations from the journal.
+
+    Return whether this is on disk; if not, the next client sends them.
+    """
     for pending in reversed(unsent):
         if pending.identifier is not None:
             journal.withdraw(pending.identifier)

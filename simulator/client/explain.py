@@ -1,7 +1,7 @@
 """Explains why a message waits: what is stuck, since when, why, what happens next, and what to do.
 
-Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`). This module makes the words, for the person
-who is called at night.
+Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`). This module puts them into words, for the
+person who is called at night.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
-"""The share of its quota that a queue must have used to be reported as nearly full."""
+"""A queue that uses at least this share of its quota is reported as nearly full."""
 SOON_S: Final = 86_400
-"""A store is reported if its room will be used up within this many seconds."""
+"""A store is reported if it will run out of room within this many seconds."""
 RESENDS_BEFORE_DOUBT: Final = 2
 """The number of resends without an OrderAck after which the possible reasons are explained."""
 RECEIVERS_SHOWN: Final = 5
-"""The maximum number of receivers of a queue that are named."""
+"""The maximum number of a queue's receivers that are named."""
 
 
 class Explainer:
@@ -40,9 +40,9 @@ class Explainer:
 
     Args:
         topology: resolves GUIDs and format names.
-        start: returns the command that starts a node, by its name.
-        options: the options that a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
-        in_full: whether to show all messages of a queue; otherwise only those in the nodes' answers.
+        start: returns the command that starts the node of a given name.
+        options: the options that a suggested command needs to find the nodes, such as ` --directory stores`; or empty.
+        in_full: whether to mention all messages of a queue; otherwise only those in the nodes' answers.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Explainer:
         yield from self._disk(name, explanation.status)
 
     def _queues(self, name: str, explanation: Explanation) -> Iterator[str]:
-        """Describe each queue in which something waits, and each queue of the node itself."""
+        """Describe each queue in which messages wait, and each queue of the node itself."""
         status = explanation.status
         for outgoing in status.outgoing:
             if outgoing.waiting or outgoing.unread or outgoing.state == "on hold":
@@ -113,7 +113,7 @@ class Explainer:
             )
 
     def _disk(self, name: str, status: NodeStatus) -> Iterator[str]:
-        """Report what is wrong with the node's store, and when its room will be used up."""
+        """Report what is wrong with the node's store, and when the store will run out of room."""
         for file in status.in_doubt:
             yield (
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
@@ -142,7 +142,7 @@ class Explainer:
             )
 
     def _flood(self, name: str, flood: FloodStatus) -> str:
-        """Name the peer that does far more than others, and say how to stop it."""
+        """Name the peer that does far more than the others, and say how to stop it."""
         command = f"`mqproto peers block {flood.host} {name}"
         nodes = " and ".join(map(self._manager, flood.managers))
         then = f"{command}{self._options}` has it answered no more"
@@ -163,7 +163,7 @@ class Explainer:
     def _way(
         self, name: str, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus
     ) -> Iterator[str]:
-        """Say why the messages of an outgoing queue have not arrived, and what happens next."""
+        """Say why the messages of an outgoing queue have not arrived, and what will happen next."""
         hop = self._next_hop(queue)
         match queue.state:
             case "on hold":
@@ -236,7 +236,7 @@ class Explainer:
         )
 
     def _next_hop(self, queue: OutgoingStatus) -> str:
-        """Return the next hop: its node's name, if known, and its address."""
+        """Return the next hop: its address, and the name of its node if it is known."""
         name = self._manager(queue.next_manager)
         return f"{name} ({queue.next_hop})" if name else queue.next_hop
 
@@ -293,7 +293,7 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Describe some of a queue's `count` messages."""
+        """Describe the given messages of a queue and, if wanted, say how many more of its `count` there are."""
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:
@@ -337,7 +337,7 @@ class Explainer:
 
 
 def _receivers(queue: LocalStatus, explanation: Explanation) -> Iterator[str]:
-    """Name the receivers of a queue; those with unsettled messages come first."""
+    """Name the receivers of a queue, first those that have unsettled messages."""
     found = [one for one in explanation.receivers if one.queue == queue.name]
     for one in found[:RECEIVERS_SHOWN]:
         yield _receiver(one, explanation.status.utc_s)
@@ -367,7 +367,7 @@ def letter_queue(message: MessageStatus) -> str:
 
 
 def is_kept(queue: str) -> bool:
-    """Return whether a queue keeps ended messages: a journal, or a dead-letter queue."""
+    """Return whether a queue keeps messages that are done with: a journal or a dead-letter queue does."""
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
 
 

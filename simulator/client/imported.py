@@ -1,6 +1,6 @@
-"""Sends messages again that `mqproto store export` has written: `mqproto send --import FILE`.
+"""Sends the messages that `mqproto store export` has written: `mqproto send --import FILE`.
 
-Each becomes a new message, as if an application sent it. A message that cannot be sent unchanged is named, with the
+Each becomes a new message, as if an application had sent it. A message that cannot be sent unchanged is named, with the
 reason. No message is left out silently, and no message is sent that another node also sends.
 """
 
@@ -29,7 +29,7 @@ ONLY_IF_NAMED: Final = "name a QUEUE to have it sent there"
 class LeftOut(NamedTuple):
     """A message that is not sent.
 
-    line: the message's line number, from 1.
+    line: the message's line number, counted from 1.
     message: its identifier; empty if it cannot be read.
     """
 
@@ -42,7 +42,7 @@ class LeftOut(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive messages for one queue and of one kind, which one request may carry if they fit."""
+    """Consecutive messages of one kind for one queue. One request may carry them all if they fit."""
 
     destination: str
     drafts: list[Draft]
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 class ImportedMessage(NamedTuple):
     """A message to send.
 
-    may_have_left: whether the message was, or may have been, sent before, so that it may arrive a second time.
+    may_have_left: whether the message has been, or may have been, sent before, and so may arrive a second time.
     """
 
     line: int
@@ -81,8 +81,8 @@ class Import:
         """Leave out further messages.
 
         Args:
-            why: given a destination and whether the message is transactional, returns why the message cannot be sent;
-                None if it can.
+            why: a function of a destination and of whether the message is transactional. It returns the reason why the
+                message cannot be sent, or None if it can.
         """
         kept = []
         for one in self.chosen:
@@ -95,7 +95,7 @@ class Import:
         self.left_out.sort()
 
     def runs(self) -> list[Run]:
-        """Return the messages to send, grouped so that one request may carry each group."""
+        """Return the messages to send, in groups that one request may carry."""
         return [
             Run(destination, [one.draft for one in run])
             for (destination, *_), run in groupby(self.chosen, lambda one: one.kind)
@@ -103,7 +103,7 @@ class Import:
 
 
 class _LeaveOutError(Exception):
-    """The message cannot be sent; the text says why."""
+    """A message cannot be sent; the text says why."""
 
 
 def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_journal: bool) -> Import:
@@ -112,7 +112,7 @@ def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_jour
     Args:
         where: the name of the file.
         queue: the destination of all messages; None to use each message's own destination.
-        has_journal: whether they are sent with a journal, which may outlive express messages.
+        has_journal: whether the messages are sent with a journal, which may outlive express messages.
 
     Raises:
         UsageError: a line is not from an export, or was changed by hand.
@@ -155,10 +155,11 @@ def _readable(exported: Exported) -> UserMessage:
 
 
 def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, named: bool) -> None:
-    """Check that no other node has or sends the message.
+    """Check that the message is ours to send.
 
     Raises:
-        _LeaveOutError: another node sends or has the message.
+        _LeaveOutError: another node has the message or sends it; no application sends such messages; or the message may
+            be sent only to a named queue, and none was named.
     """
     source = message.user.source_queue_manager
     is_ours = exported.node in (None, source)
@@ -209,7 +210,7 @@ def _destination(message: UserMessage) -> str:
 
 
 def _draft(exported: Exported, message: UserMessage, *, named: bool) -> Draft:
-    """Return the message as an application's draft; if a queue was named, the list of its destinations is left out."""
+    """Return the message as an application's draft, without its list of destinations if a queue was named."""
     try:
         draft = draft_of(message)
         if exported.node in (None, message.user.source_queue_manager):

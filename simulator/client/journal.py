@@ -1,8 +1,9 @@
-"""The journal of an invoker's numbered operations on disk. If a process dies, the next one continues from it.
+"""The journal of an invoker's numbered operations, on disk.
 
-It is one SQLite file, with its `-wal`: the invoker's name, its node, the last number, and each operation with an
-unknown outcome, written before it is sent. Operations with a tag stay, with their outcomes, until they are forgotten;
-only their owner knows what a tag means. One process at a time has a journal.
+If a process dies, the next one continues from the journal. It is one SQLite file, with its `-wal`. It has the invoker's
+name, its node, the last number, and each operation with an unknown outcome, which is written before the operation is
+sent. Operations with a tag stay, with their outcomes, until they are forgotten; only their owner knows what a tag
+means. Only one process at a time may open a journal.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from mqproto.simulator.node.control import ControlFrame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
-"""The size of the header of SQLite's log, in bytes. The header changes whenever the log is restarted."""
+"""The size, in bytes, of the header of SQLite's log. The header changes whenever the log is restarted."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
 """The name of the life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
-"""The layout of the file. Layout 1 has no birth, so the node knows the invoker only if it still keeps the invoker's
-outcomes.
+"""The number of the file's layout.
+
+Layout 1 has no birth, so the node knows the invoker only if it still keeps its outcomes.
 """
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
@@ -56,7 +58,9 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 class HistorySeen(NamedTuple):
     """What a gateway knows about its document history, from its journal.
 
-    life: its name; now_s: the last known time on its own clock; address: its URL, without a password.
+    life: the name of the history's life.
+    now_s: the last known time on the history's own clock.
+    address: the history's URL, without a password.
     """
 
     life: str
@@ -83,7 +87,7 @@ class Operated(NamedTuple):
 
 
 class Journal:
-    """The journal of one invoker. `opened` makes it. `begin` may be called in another thread."""
+    """The journal of one invoker. `opened` makes it. `begin` may be called from another thread."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
@@ -92,7 +96,7 @@ class Journal:
         self._forgotten: list[tuple[bytes]] = []
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
-        """The numbers of operations without an outcome, by identifier."""
+        """The numbers of the operations without an outcome, keyed by identifier."""
         self._birth: bytes
         [(self.invoker, self._node, self._following, self._birth)] = db.execute(
             "SELECT name, node, following, birth FROM invoker"
@@ -111,7 +115,7 @@ class Journal:
 
     @property
     def birth(self) -> bytes:
-        """The birth that the node gave its invoker; empty if the node was never asked."""
+        """The birth that the node gave this invoker; empty if the node was never asked."""
         return self._birth
 
     @property
@@ -123,7 +127,7 @@ class Journal:
         return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
 
     def saw(self, seen: HistorySeen) -> None:
-        """Record what the journal knows about its document history. It is on disk when this returns.
+        """Record what is known about the gateway's document history. It is on disk when this returns.
 
         Raises:
             StoreError: it could not be written.
@@ -142,15 +146,17 @@ class Journal:
         doubtful: Mapping[int, ControlFrame] | None = None,
         tags: Mapping[bytes, ControlFrame] | None = None,
     ) -> None:
-        """Bind the journal to a node, because identifiers have a meaning only there, and record its invoker's birth.
+        """Bind the journal to a node, because its identifiers have a meaning only there.
+
+        Also record the invoker's birth.
 
         Args:
-            doubtful: the outcomes of operations that were sent before this birth, by identifier.
-            tags: the outcomes, by tag, of such operations that are not in the journal.
+            doubtful: the outcomes of operations that were sent before this birth, keyed by identifier.
+            tags: the outcomes, keyed by tag, of such operations that are not in the journal.
 
         Raises:
-            UsageError: it belongs to another node.
-            StoreError: it cannot be written; nothing has changed.
+            UsageError: the journal belongs to another node.
+            StoreError: the journal cannot be written; nothing has changed.
         """
         if self._node not in (None, node):
             raise UsageError(
@@ -182,7 +188,9 @@ class Journal:
                 del self._numbers[identifier]
 
     def begin(self, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
-        """Record operations, as (identifier, operation, parameter, tag). They are on disk when this returns.
+        """Record operations, each as (identifier, operation, parameter, tag).
+
+        They are on disk when this returns.
 
         Raises:
             StoreError: the operations could not be written.
@@ -208,7 +216,10 @@ class Journal:
             del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: ControlFrame) -> None:
-        """Record the outcome of an operation. The next commit puts it on disk. Until then, only the node has it."""
+        """Record the outcome of an operation.
+
+        The next commit writes it to disk; until then, only the node has it.
+        """
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
@@ -229,14 +240,14 @@ class Journal:
             yield Operated(number, Operation(operation), tag, ControlFrame(answer, 0, outcome))
 
     def forget(self, tags: Iterable[bytes]) -> None:
-        """Forget the outcomes of operations with these tags. They are deleted with the next commit."""
+        """Forget the outcomes of the operations with these tags. They are deleted with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
 
     def scrub(self) -> None:
-        """Erase operations with known outcomes from the journal's files, except tags and outcomes.
+        """Erase operations with known outcomes from the journal's files, except for their tags and outcomes.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the journal cannot be written.
         """
         self.flush()
         with self._lock, explained(self.path, JOURNAL_ADVICE):
@@ -244,7 +255,7 @@ class Journal:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
     def flush(self) -> None:
-        """Write everything that waits for a commit.
+        """Write everything that waits for the next commit.
 
         Raises:
             StoreError: it cannot be written.
@@ -284,7 +295,7 @@ def opened(path: Path) -> Iterator[Journal]:
     """Yield the journal in a file, which is made if it does not exist.
 
     Raises:
-        StoreError: the file cannot be opened, is something else, or another process has it.
+        StoreError: the file cannot be opened, is not a journal, or is in use by another process.
     """
     with ExitStack() as held:
         with explained(path, JOURNAL_ADVICE):
@@ -300,14 +311,14 @@ def opened(path: Path) -> Iterator[Journal]:
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy a journal as of one moment, even if a process has it open. Its lock keeps out SQLite, but not reads of the
-    file.
+    """Copy a journal as it is at one moment, even if a process has it open.
 
-    As long as the header of the log stays the same, the log has everything that goes into the tables.
+    That process's lock keeps out SQLite, but does not prevent the file from being read. As long as the header of the
+    log stays the same, the log has everything that goes into the tables.
 
     Raises:
-        StoreError: it is damaged, or its log is restarted again and again; or the copy exists already, or cannot be
-            written.
+        StoreError: the journal is damaged, or its log is restarted again and again; or the copy already exists or
+            cannot be written.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -339,10 +350,10 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def seen_in(path: Path) -> HistorySeen | None:
-    """Return what a journal knows about its document history, even if a process has it open.
+    """Return what a journal knows about its document history, even if a process has the journal open.
 
     Raises:
-        StoreError: it is damaged, or its log is restarted again and again.
+        StoreError: the journal is damaged, or its log is restarted again and again.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
@@ -352,7 +363,7 @@ def seen_in(path: Path) -> HistorySeen | None:
 
 
 def _read(path: Path, size: int = -1) -> bytes:
-    """Read the beginning of a file, or all of it; empty if there is no such file."""
+    """Return the first `size` bytes of a file, or all of it; empty if there is no such file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(size)
     return b""

@@ -1,4 +1,4 @@
-"""The current queues of a topology's nodes, which may differ from its file."""
+"""The current queues of a topology's nodes, which may differ from those in the topology's file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ LOOK_S: Final = 2.0
 class Away:
     """A node that has not answered. It is falsy, whereas answers are truthy.
 
-    process: the process that listens at its socket; 0 if unknown, None if there is none.
+    process: the process that listens at the node's socket; 0 if it is unknown, None if there is none.
     """
 
     process: int | None = None
 
     @property
     def is_running(self) -> bool | None:
-        """The state for programs: False if the node is not running; None if it is running but has not answered."""
+        """Whether the node is running, for programs: False if not, None if it runs but has not answered."""
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return in words what will happen to a request. If the node is not running, this is `otherwise`, once the node
-        runs."""
+        """Return, in words, what will happen to a request.
+
+        If the node is not running, `otherwise` will happen when it is started.
+        """
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -65,7 +67,9 @@ async def ask_all(
 ) -> dict[str, T | Away]:
     """Ask all nodes at once, or only one, and return their answers. Each node has LOOK_S to answer.
 
-    nodes: the nodes to ask if none is named; by default all.
+    Args:
+        node: the only node to ask; None to ask `nodes`.
+        nodes: the nodes to ask if `node` is None; by default all.
 
     Raises:
         UsageError, FormatNameError: no node understands the question.
@@ -105,9 +109,10 @@ async def ask_all(
 
 
 def none_answered(topology: str, found: Mapping[str, object], start: str) -> str:
-    """Return the error text if every node is Away.
+    """Return the error text for the case that no node has answered.
 
-    start: the command that starts all nodes.
+    Args:
+        start: the command that starts all nodes.
     """
     there = [
         f"{name} is {one}" for name, one in found.items() if isinstance(one, Away) and one.process is not None
@@ -132,10 +137,12 @@ def _process_at(path: Path) -> int | None:
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
-    """Return the place with the queues that its nodes report. Nodes that do not run here have the queues from the file.
+    """Return the place with the queues that its nodes report.
+
+    Nodes that are not running here have the queues in the file.
 
     Args:
-        names: the queues of interest, to ask only the necessary nodes; by default all are asked.
+        names: the queues of interest, so that only the necessary nodes are asked; by default, all are asked.
         at: a node to ask in any case.
     """
     declared = place.declared or place.topology
@@ -154,23 +161,25 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
-    """Return the nodes that may have these queues, but do not run here. The file may lack some of the queues of such
-    nodes."""
+    """Return the nodes that may have these queues but have not answered.
+
+    The file may not list all queues of such nodes.
+    """
     told = await _told_by(_those_meant(place, names), place)
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
 
 async def _told_by(nodes: set[str], place: Place) -> dict[str, list[DeclaredQueue] | Away]:
-    """Return the queues that each of these nodes reports."""
+    """Return the queues that each of these nodes reports, or `Away` for a node that does not answer."""
     declared = Place(place.declared or place.topology, place.directory)
     return await ask_all(declared, lambda client: client.declared(), nodes=nodes)
 
 
 async def host_of(place: Place, node: str | None, queue: str) -> str:
-    """Return the requested node, or else the one that hosts the queue.
+    """Return the requested node, or else the node that hosts the queue.
 
     Raises:
-        FormatNameError, TopologyError: there is no such node or queue, or several have a queue of this name.
+        FormatNameError, TopologyError: there is no such node or queue, or several nodes have a queue of this name.
     """
     if node is None and _says_no_node(queue):
         place = await as_it_is(place, queue)
@@ -182,7 +191,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues. These are all nodes if a name does not include its node."""
+    """Return the nodes that may have these queues: all nodes if one of the names does not name a node."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""A client's connection to its node: the socket, the introduction, and frames in both directions."""
+"""A client's connection to its node: the socket, the introduction, and the frames in both directions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUSY_PAUSE_S: Final = 0.02
 
 
 class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run. No request was sent, so no outcome is in doubt."""
+    """The node is not running. No request was sent, so no outcome is in doubt."""
 
 
 class NodeLine:
@@ -37,7 +37,7 @@ class NodeLine:
         self._buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
 
     def open(self, nursery: trio.Nursery, command: str) -> None:
-        """Set the nursery for connections, and the command that starts the node, which errors name."""
+        """Set the nursery for connections, and the command, named in errors, that starts the node."""
         self._nursery = nursery
         self._command = command
 
@@ -45,8 +45,8 @@ class NodeLine:
         """Make a new connection, and introduce the client.
 
         Raises:
-            NodeUnreachable: nobody listens there, or nobody answers.
-            UsageError: the node speaks another version, or the socket is another user's.
+            NodeUnreachable: nobody listens at the socket, or nobody answers.
+            UsageError: the node speaks another version, or the socket belongs to another user.
         """
         connected = await _connected(self._path, node)
         if connected is None:
@@ -75,12 +75,12 @@ class NodeLine:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a connection, even if it has been closed."""
+        """Whether there is a connection, even one that has been closed."""
         return self._connection is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more data will come over the connection."""
+        """Whether no more data will arrive over the connection."""
         return self._connection is None or self._connection.is_closed
 
     def is_on(self, connection: int) -> bool:
@@ -93,7 +93,7 @@ class NodeLine:
         return self._connection.unsent_bytes if self._connection else 0
 
     async def flushed(self) -> None:
-        """Return when the node has read everything that was sent, or the connection is broken."""
+        """Wait until the node has read everything that was sent, or the connection is broken."""
         if self._connection:
             await self._connection.flushed()
 
@@ -103,17 +103,20 @@ class NodeLine:
         self._connection.send(frame)
 
     async def read(self) -> Iterable[ControlFrame] | None:
-        """Read data; return the answers that are complete now, or None at the end of the connection."""
+        """Read data, and return the answers that are now complete; return None at the end of the connection."""
         assert self._connection is not None
         return await _read(self._connection, self._buffer)
 
     def hang_up(self) -> None:
-        """Continue over another connection, so that messages handed out over this one return to their queue."""
+        """Close the connection, so that messages handed out over it return to their queue.
+
+        The next connection continues.
+        """
         if self._connection:
             self._connection.close()
 
     def end(self) -> None:
-        """Note that the connection has ended, and that there is no other one yet."""
+        """Close the connection, and note that there is no other one yet."""
         self.hang_up()
         self._connection = None
 

@@ -1,4 +1,4 @@
-"""Operators' commands: to show queues, explain, pause, purge, and send back."""
+"""The commands of operators, which show queues, explain, pause, purge, and send messages back."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ async def explanations(
 ) -> dict[str, Explanation | Away]:
     """Return the answers of all nodes, or of one, about a queue, a node or a message.
 
-    place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
+    Args:
+        place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
 
     Raises:
-        UsageError, FormatNameError: the subject is neither a queue nor a node nor a message.
+        UsageError, FormatNameError: the subject is not a queue, a node or a message.
         NodeUnreachable: the named node is not running.
     """
     if node is None and _is_queue_of_one(place.topology, subject):
@@ -57,8 +58,10 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Return whether the subject is just the name of one node's queue. System queues, which each node has, do not
-    count."""
+    """Return whether the subject is just the name of one node's queue.
+
+    The name of a system queue is not, because each node has such a queue.
+    """
     is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
     return (
         is_bare(subject) and not is_node and MessageId.parse(subject) is None and not is_system_queue(subject)
@@ -66,7 +69,7 @@ def _is_queue_of_one(topology: Topology, subject: str) -> bool:
 
 
 def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
-    """Yield the explanation in words for people."""
+    """Yield the explanation in words."""
     anything = False
     for line in explainer.lines(found):
         anything = True
@@ -96,7 +99,7 @@ def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | A
 
 
 def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> list[dict[str, Any]]:
-    """Return every queue of every node for programs."""
+    """Return every queue of every node as values for programs."""
     return [
         {"node": name, "running": status.is_running}
         if isinstance(status, Away)
@@ -106,7 +109,10 @@ def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | Away]) -
 
 
 def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
-    r"""Return all values of a status. Outgoing queues also have the name that people use: `destination\orders`."""
+    r"""Return all values of a status for programs.
+
+    Outgoing queues also have the name that people use: `destination\orders`.
+    """
     values = asdict(status)
     for queue in values["outgoing"]:
         queue["to"] = known_as(topology, queue["name"])
@@ -119,9 +125,12 @@ WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
 def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], options: str = "") -> None:
-    """Print every queue of every node for people. System queues and columns appear only if they are not empty.
+    """Print a table of all queues of all nodes.
 
-    options: the options that a proposed command needs to find the nodes.
+    System queues, and columns, appear only if they are not empty.
+
+    Args:
+        options: the options that a suggested command needs to find the nodes.
     """
     rows = list(_rows(topology, found))
     filled = [any(row[place] for row in rows) for place in range(len(COUNTS) + len(WORDS) + 1)]
@@ -146,7 +155,10 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], opti
 
 
 def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
-    """Print the same table on a narrow screen, with reasons for waiting below the rows. Long names end in dots."""
+    """Print the same table on a narrow screen, with the reason for waiting below each row.
+
+    Long names are cut.
+    """
     headings = ("queue", *COUNTS, *WORDS[:-1])
     table = plain_table()
     for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
@@ -164,7 +176,7 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
 
 
 def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[str]:
-    """Yield lines about further queues of each node that its status does not list."""
+    """Yield a line for each node with more outgoing queues than its status lists."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.unlisted:
             yield (
@@ -174,7 +186,7 @@ def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[
 
 
 def _dropped(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> Iterator[str]:
-    """Yield lines about the duplicates that each node has dropped since its start."""
+    """Yield a line about the duplicates that each node has dropped since it started."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.duplicates:
             senders = [
@@ -238,7 +250,7 @@ def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
 
 
 def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:
-    """Return in a few words why messages wait; `mqproto explain` gives details."""
+    """Return, in a few words, why messages wait; `mqproto explain` gives details."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":
         return "paused by an operator"
@@ -311,7 +323,9 @@ async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Send dead letters or journaled messages again: those named, or all. Return how many were sent, and how many stay.
+    """Send dead letters or journaled messages again: those with the given identifiers, or all.
+
+    Return how many were sent, and how many remain in the queue.
 
     Raises:
         UsageError: the queue is of another kind or lacks such a message, or the text is not an identifier.

@@ -1,6 +1,6 @@
-"""A thread that runs trio for programs without trio, and context managers that are held open in it.
+"""A thread that runs trio for programs that do not, and context managers that are held open there.
 
-anyio's portal carries calls into the thread and brings their answers back. `Held` is a context manager that is entered
+anyio's portal carries calls into the thread, and brings their results back. `Held` is a context manager that is entered
 and left from another thread.
 """
 
@@ -24,11 +24,11 @@ GONE: Final = "the client was closed within the block: what was not committed go
 
 
 class _LeftError(Exception):
-    """The block was left by an exception that ends only its own thread or task, such as KeyboardInterrupt."""
+    """A block was left by an exception, such as KeyboardInterrupt, that ends only its own thread or task."""
 
 
 class PortalClient:
-    """The base of the clients for programs without trio: a client in a portal."""
+    """The base class of the clients for programs without trio. It calls a `Client` through a portal."""
 
     def __init__(self, portal: BlockingPortal, client: Client) -> None:
         self._portal = portal
@@ -51,9 +51,9 @@ class PortalClient:
 
 
 class Held(Generic[T]):
-    """A trio context manager, entered and left by the same task in the portal, as trio requires.
+    """A trio context manager that is entered and left by the same task in the portal, as trio requires.
 
-    The portal calls `enter` and `leave`, each once.
+    The portal calls `enter` and `leave` once each.
     """
 
     def __init__(self, portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> None:
@@ -84,7 +84,10 @@ class Held(Generic[T]):
             self._ended.set()
 
     async def enter(self) -> T:
-        """Enter the context manager; return its value. If this is cancelled, it was never entered."""
+        """Enter the context manager; return its value.
+
+        If this call is cancelled, the context manager is not entered.
+        """
         await self._until(self._entered)
         if self._values:
             return self._values[0]

@@ -1,10 +1,10 @@
-"""`mqproto history`, which shows everything in a system's logs about one message, in order of time, and where it is
-now.
+"""`mqproto history`, which shows what the logs say about a message, and where it is now.
 
 Nodes write waypoints on request (mqproto/turn/waypoints.py); gateways and triggers always write theirs. Each line is a
 JSON object with the time, its writer and the event. It names the message by its identifier, or by its producer's key,
 which a gateway knows. Logs are read from the first line to the last. They may be of any size, because memory use is
-bounded. They may be rotated, cut off or damaged: invalid lines are counted.
+bounded. They may be rotated, cut off or
+damaged: invalid lines are counted.
 """
 
 from __future__ import annotations
@@ -29,21 +29,27 @@ from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 
 STEPS_LIMIT: Final = 10_000
-"""The maximum number of steps in one story. A message that is sent again for days has more; these are only counted."""
+"""The maximum number of steps in one story.
+
+A message that is resent for days has more; those beyond it are only counted.
+"""
 MESSAGES_LIMIT: Final = 1_000
-"""The maximum number of messages with one producer's key."""
+"""The maximum number of messages that are found for one producer's key."""
 ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
-"""Operators' actions on all messages of a queue; the story of a message names the operator."""
+"""The actions that operators take on all messages of a queue.
+
+The story of a message names the operator.
+"""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
-"""The maximum length of a line, in bytes. A longer line is not one of ours."""
+"""The maximum length of a line, in bytes. A longer line is not from mqproto."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
-"""The fields of every line, besides its facts."""
+"""The fields that every line has, in addition to its facts."""
 
 
 class Step(NamedTuple):
     """One line of a log.
 
-    time: UTC, in ISO 8601 to the microsecond, so the texts sort by time.
+    time: UTC, in ISO 8601 to the microsecond, so that the texts sort by time.
     who: the name of a node, a gateway or a trigger.
     message: the identifier; empty if the line names the message in another way.
     """
@@ -56,20 +62,19 @@ class Step(NamedTuple):
 
     @property
     def copy_in(self) -> str:
-        """The journal or dead-letter queue that has the copy to which this step applies; empty for the message
-        itself."""
+        """The journal or dead-letter queue whose copy this step is about; empty for the message itself."""
         queue = str(self.facts.get("queue", ""))
         return queue if is_kept(queue) else ""
 
 
 @dataclass
 class MessageStory:
-    """The steps of messages from logs.
+    """The steps of messages, taken from logs.
 
     nodes: the names of the nodes whose waypoints must follow the table of possible orders.
-    messages: the identifiers of the messages in the story: of one message, or of all with the producer's key.
-    left_out: how many steps were left out because of the limit.
-    spoilt: how many lines were not valid lines of a log.
+    messages: the identifiers of the messages in the story: one message, or all messages with the producer's key.
+    left_out: the number of steps that were left out because of the limit.
+    spoilt: the number of lines that were not valid lines of a log.
     has_waypoints: whether any node has written waypoints.
     """
 
@@ -81,7 +86,7 @@ class MessageStory:
     has_waypoints: bool = False
 
     def missing(self) -> set[int]:
-        """Return the positions of steps before which the log must lack a line."""
+        """Return the positions of the steps before which a line must be missing in the log."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
             if step.event in WAYPOINTS and step.message and step.who in self.nodes:
@@ -105,10 +110,10 @@ def logs_in(directory: Path) -> list[Path]:
 def story_of(
     subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()
 ) -> MessageStory:
-    """Return everything in these logs about a message, or about all messages with a producer's key, in order of time.
+    """Return all that these logs say, in order of time, about one message or all with a producer's key.
 
     Args:
-        names: the further identifiers of the message, one for each time that it was sent again.
+        names: the other identifiers of the message, one for each time it was sent again.
 
     Raises:
         OSError: a log cannot be read.
@@ -131,7 +136,7 @@ def story_of(
 
 
 def steps_in(path: Path, words: Collection[bytes]) -> Iterator[Step]:
-    """Yield the steps of the lines of a log that contain one of these words."""
+    """Yield a step for each line of a log that contains one of these words."""
     for line in _lines(path, MessageStory()):
         if any(word in line for word in words) and (step := read_step(line)) is not None:
             yield step
@@ -153,8 +158,8 @@ def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
 class _Steps:
     """Chooses the lines that belong to a story.
 
-    A line about an OrderAck for messages sent before the node's last start has only numbers. Other lines of that node
-    show which of these numbers belong to the story.
+    A line about an OrderAck for messages sent before the node's last start has only sequence numbers. Other lines of
+    that node show which of these numbers belong to the story.
     """
 
     def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:
@@ -191,7 +196,7 @@ class _Steps:
             self.left_out += 1
 
     def in_order(self) -> list[Step]:
-        """Return the steps by time; steps of the same moment stay in the order in which they were found."""
+        """Return the steps by time; those at the same moment stay in the order in which they were found."""
         steps = sorted([*self._steps, *filter(self._is_ours, self._ranges)], key=lambda step: step.time)
         places = {(step.who, step.facts.get("queue")) for step in steps}
         orders = [
@@ -226,12 +231,12 @@ def _quoted(text: str) -> bytes:
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Return whether a line is of a kind that every message causes in a node's log, and that other logs never have."""
+    """Return whether a line is of a kind that each message causes in a node's log, and only there."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 
 def _lines(path: Path, story: MessageStory) -> Iterator[bytes]:
-    """Yield the valid lines of a log; invalid ones are counted."""
+    """Yield the valid lines of a log; count the invalid ones in the story."""
     with _opened(path) as file:
         whole = True
         try:
@@ -250,7 +255,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_step(line: bytes) -> Step | None:
-    """Return the step of a line; None if it is not a line of a log."""
+    """Return the step that a line describes; None if it is not a line of a log."""
     try:
         said = EVERYTHING.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -281,7 +286,10 @@ def told(story: MessageStory, topology: Topology) -> Iterator[str]:
 
 
 def clock(time: str) -> str:
-    """Return a time for people, to the microsecond; the logs use the machine's clock, in UTC."""
+    """Return a time in a readable form, to the microsecond.
+
+    It is in UTC, and by the clock of the machine that wrote the log.
+    """
     return time.replace("T", " ").rstrip("Z")
 
 
@@ -327,7 +335,7 @@ def _details(step: Step, topology: Topology) -> Iterator[str]:
 
 
 def as_json(story: MessageStory) -> dict[str, Any]:
-    """Return the whole story for programs."""
+    """Return the whole story as values for programs."""
     missing = story.missing()
     return {
         "messages": sorted(story.messages),

@@ -1,8 +1,8 @@
-"""Sends or receives a known number of messages, over any number of restarts, for `mqproto send --resume FILE` and
-`mqproto receive --resume FILE`.
+"""Sends or receives a known number of messages, over any number of restarts.
 
-The journal knows how much of the work is done. So a killed command can be started again with the same arguments, and
-continues where it stopped. No message is lost or doubled, and the last run prints the same as an uninterrupted one.
+This is for `mqproto send --resume FILE` and `mqproto receive --resume FILE`. The journal knows how much of the work is
+done. A killed command can therefore be started again with the same arguments, and continues where it stopped. No
+message is lost or doubled, and the last run prints the same as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
-    """The tag of the messages that one request carried. It has a digest of the request."""
+    """The tag of the messages that one request carried.
+
+    first: the position of the first of these messages among all that are to be sent.
+    count: the number of these messages.
+    digest: a digest of the request.
+    """
 
     first: int
     count: int
@@ -32,7 +37,7 @@ class SentPart(msgspec.Struct, array_like=True, tag="sent"):
 
 
 class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
-    """The tag of messages that were taken from a queue, as packets."""
+    """The tag of messages that were taken from a queue. It contains them as packets."""
 
     queue: str
     packets: list[bytes]
@@ -46,12 +51,14 @@ LATER: Final = (
     "hash_algorithm",
     "dead_letter_queue",
 )
-"""Fields that drafts of earlier versions did not have."""
+"""The fields that drafts did not have in earlier versions."""
 _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 
 
 async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) -> list[MessageId]:
-    """Send the messages that the client's journal does not have yet, in order. Return the identifiers of all messages.
+    """Send the messages that are not yet in the client's journal, in order.
+
+    Return the identifiers of all messages.
 
     Raises:
         UsageError: a message cannot be sent; or the journal is for other messages, destinations or options.
@@ -61,7 +68,7 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
 
 
 async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]]) -> list[MessageId]:
-    """Send messages in runs, each with its destination, like `send_all`."""
+    """Do the same as `send_all` for several runs of messages, each with its own destination."""
     journal = _journal(client)
     sent: list[MessageId] = []
     total = sum(len(drafts) for _, drafts in runs)
@@ -107,7 +114,7 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
 
 
 def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tuple[str, Sequence[Draft]]:
-    """Return the run of the message with this number, from that message on; empty after the last message."""
+    """Return the run that has the message at position `done`, from that message on; empty after the last."""
     for destination, drafts in runs:
         if done < len(drafts):
             return destination, drafts[done:]
@@ -118,13 +125,13 @@ def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tupl
 async def receive_all(
     client: Client, queue: str, count: int, timeout_s: float, limit: int
 ) -> AsyncIterator[ReceivedMessage]:
-    """Return up to `count` messages: first those in the journal, then new ones until none comes for `timeout_s`.
+    """Yield up to `count` messages: those in the journal, then new ones until none comes for `timeout_s`.
 
     Each message is in the journal before it leaves the queue.
 
     Raises:
         UsageError: the journal is for another queue, or for sent messages.
-        InDoubt: nobody knows whether some messages left the queue; they may come again.
+        InDoubt: nobody knows whether some messages left the queue; they may arrive again.
     """
     journal = _journal(client)
     found = 0

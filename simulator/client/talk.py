@@ -1,4 +1,4 @@
-"""Applications' commands: to send, receive and peek."""
+"""The commands of applications, which send, receive and peek."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.imported import Import
 
 TRANSACTION_LIMIT: Final = 500
-"""The maximum number of messages in one transaction of `receive`; more messages take several transactions."""
+"""The maximum number of messages in one transaction of `receive`; more take several transactions."""
 
 
 ACKNOWLEDGMENTS: Final = {
@@ -53,7 +53,7 @@ ACKNOWLEDGMENTS: Final = {
     "no-arrival": REPORT_NO_ARRIVAL,
     "no-receipt": REPORT_NO_RECEIPT,
 }
-"""The acknowledgments that an administration queue may get, by the words with which users request them."""
+"""The acknowledgments for an administration queue, keyed by the words that users type for them."""
 
 
 def acknowledgments(
@@ -62,13 +62,16 @@ def acknowledgments(
     name: str = "--ack",
     where: str = "--admin-queue QUEUE",
 ) -> int:
-    """Return the value of Draft.acknowledgments that was requested. With an administration queue, the default is all of
-    them.
+    """Return the requested value of Draft.acknowledgments.
 
-    name, where: the names of the options for acknowledgments and for the queue, in error texts.
+    If there is an administration queue, the default is all.
+
+    Args:
+        name: the name of the option for acknowledgments, in error texts.
+        where: the option for the queue, in error texts.
 
     Raises:
-        UsageError: there is no such acknowledgment.
+        UsageError: there is no such acknowledgment, or there is no queue for it.
     """
     if chosen and not admin_queue:
         raise UsageError(f"{name} asks for acknowledgments: say where they are to go with {where}")
@@ -99,10 +102,12 @@ def correlation_id(typed: str) -> bytes:
 
 
 def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[int, int]:
-    """Return Draft.privacy_level and Draft.encryption_algorithm for the named cipher or the strongest one; zeros for
-    none.
+    """Return Draft.privacy_level and Draft.encryption_algorithm for a cipher.
 
-    name: the name of the cipher's option in error texts.
+    Args:
+        cipher: the name of the cipher; empty for the strongest one.
+        encrypts: whether to encrypt if no cipher is named; if not, both values are 0.
+        name: the name of the cipher's option, in error texts.
 
     Raises:
         UsageError: there is no such cipher.
@@ -116,12 +121,12 @@ def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[in
 
 
 def signer(user: str, *, signs: bool) -> str:
-    """Return the name of the signing key at the node: a user's key, or the node's own; empty for none."""
+    """Return the name of the signing key on the node: a user's, or the node's own; empty for none."""
     return user or (SIGNING if signs else "")
 
 
 def sender_id(typed: str) -> str:
-    """Return the SID that a text stands for; empty for none.
+    """Return the given SID after checking it; an empty text stands for none.
 
     Raises:
         UsageError: the text is not a SID.
@@ -132,9 +137,10 @@ def sender_id(typed: str) -> str:
 
 
 def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) -> bytes:
-    """Return the extension, given in one of three ways; empty if none was given.
+    """Return the extension, which may be given in one of three ways; empty if none was given.
 
-    headers: in the form `NAME: VALUE`, for the consumer that a trigger calls.
+    Args:
+        headers: texts of the form `NAME: VALUE`, for the consumer that a trigger calls.
 
     Raises:
         UsageError: several were given, a header cannot be put into an envelope, or the file is unreadable or too long.
@@ -153,7 +159,7 @@ def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) 
 
 
 def _contents(file: Path, limit_bytes: int) -> bytes:
-    """Return the contents of a file, but at most this many bytes; all of it if the limit is negative."""
+    """Return up to `limit_bytes` bytes of a file, or all of it if the limit is negative."""
     try:
         with file.open("rb") as stream:
             return stream.read(limit_bytes)
@@ -162,7 +168,7 @@ def _contents(file: Path, limit_bytes: int) -> bytes:
 
 
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
-    """Return the bodies that were given in one of three ways, or else the lines of standard input, if it is a pipe.
+    """Return the bodies, given in one of three ways, or the lines of standard input if it is a pipe.
 
     Raises:
         UsageError: none or several were given, or a body cannot be read, or is too long.
@@ -187,7 +193,9 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
 
 
 def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
-    """Return the bodies for these texts, and their body type. The kinds are listed in `mqproto.bodies.typed`.
+    """Return the bodies that encode these texts, and their body type.
+
+    The kinds are listed in `mqproto.bodies.typed`.
 
     Raises:
         UsageError: there is no such kind, a text is not a value of it, or a body is too long.
@@ -216,11 +224,16 @@ async def send(
     transactional: bool | None = None,
     together: bool = False,
 ) -> list[str]:
-    """Send each body, and return the identifiers. With a journal, send only bodies that it does not have yet.
+    """Send each body, and return the identifiers.
 
-    like: a draft with the properties that all messages have in common.
-    transactional: None to follow the queue's declaration; together: whether all messages form one transaction.
-    handed_over: called after every TRANSACTION_LIMIT messages with the number handed over so far, if there are parts.
+    With a journal, send only bodies that it does not have yet.
+
+    Args:
+        like: a draft with the properties that all messages have in common.
+        transactional: whether the messages are transactional; None to follow the queue's declaration.
+        together: whether all messages form one transaction.
+        handed_over: if there are several parts, called after every TRANSACTION_LIMIT messages with the number of
+            messages handed over so far.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -276,7 +289,7 @@ class Importing:
     journal: Path | None
 
     async def send(self, show: Callable[[list[str]], None]) -> None:
-        """Send everything, and show the identifiers of messages as soon as they are accepted.
+        """Send all messages, and show their identifiers as soon as the messages are accepted.
 
         Raises:
             UsageError: a message cannot be sent.
@@ -304,9 +317,11 @@ class Importing:
 def importing(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None
 ) -> Importing:
-    """Yield the sendable messages of a file from `mqproto store export`; - stands for stdin.
+    """Return the import of those messages in a file from `mqproto store export` that can be sent.
 
-    place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
+    Args:
+        place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
+        file: the file, or - for stdin.
 
     Raises:
         UsageError: the file cannot be read, or is not an export; or its messages are from the stores of several nodes,
@@ -347,7 +362,11 @@ def importing(
 
 
 def _node_of(topology: Topology, found: Import) -> str:
-    """Return the node from whose store the messages came; if it is not in the topology, the first node."""
+    """Return the node whose store the messages are from; if it is not in the topology, the first node.
+
+    Raises:
+        UsageError: they are from the stores of several nodes.
+    """
     known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
     if len(known) > 1:
         raise UsageError(f"they are from stores of {', '.join(known)}: say with --node who is to send them")
@@ -355,7 +374,7 @@ def _node_of(topology: Topology, found: Import) -> str:
 
 
 def _whole(place: Place, queue: str) -> str:
-    """Return a queue's full name, with the node added if it is missing."""
+    """Return a queue's full name: the node is added if it is missing."""
     return f"{places.host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
@@ -380,10 +399,14 @@ async def receive(
     reject: bool = False,
     journal: Path | None = None,
 ) -> int:
-    """Receive up to `count` messages in transactions, and show each before its transaction ends. Return their number.
+    """Receive up to `count` messages in transactions, and show each before its transaction ends.
 
-    reject: whether each transaction refuses its messages for good.
-    journal: keeps the received messages, instead of transactions; messages in it already are shown first, and counted.
+    Return their number.
+
+    Args:
+        reject: whether each transaction refuses its messages for good.
+        journal: keeps the received messages, so transactions are not needed. Messages that are already in it are shown
+            first, and are counted too.
 
     Raises:
         UsageError: the queue is unknown, or belongs to another node; or the journal is for something else.
@@ -413,7 +436,7 @@ async def receive(
 
 
 async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:
-    """Return the first messages of a queue, which stay there; errors as for `receive`."""
+    """Return the first messages of a queue, and leave them there. The errors are those of `receive`."""
     async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
         return await client.peek(queue, limit=count)
 
@@ -439,16 +462,16 @@ def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
 
 
 def _on_a_terminal(body: bytes) -> bytes:
-    """Return the body with escapes for bytes that are not text, because they could upset a terminal."""
+    """Return the body, with escapes for the bytes that are not text, because they could upset a terminal."""
     text = body.decode("utf-8", "backslashreplace")
     shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
     return "".join(shown).encode("utf-8")
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message for programs: its properties, named as for `send`, and its decoded body.
+    """Return a message as values for programs: its properties, named as for `send`, and its decoded body.
 
-    Body and extension are text if they are UTF-8, otherwise base64.
+    The body and the extension are text if they are UTF-8; otherwise they are Base64.
     """
     record = message.record
     note = FailureNote.of(message.extension)
@@ -493,7 +516,10 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def _travelling(envelope: Envelope) -> dict[str, Any]:
-    """Return the properties that an HTTP consumer gets with the message, in the form in which bodies list headers."""
+    """Return the properties that an HTTP consumer gets with the message.
+
+    The headers are in the form that bodies use.
+    """
     told: dict[str, Any] = {}
     if envelope.content_type:
         told["content_type"] = envelope.content_type
@@ -505,7 +531,7 @@ def _travelling(envelope: Envelope) -> dict[str, Any]:
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:
-    """Return the verified signer of a message, and the cipher that protected it on its way; empty if it had neither."""
+    """Return a message's verified signer, and the cipher that protected it on its way; empty for neither."""
     told: dict[str, Any] = {}
     if message.cipher:
         told["encrypted"] = message.cipher
@@ -519,7 +545,7 @@ def _protection(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def protection_words(message: ReceivedMessage) -> str:
-    """Return words for a message's signer and cipher, on one line; empty if it had neither."""
+    """Return a description of a message's signer and cipher, on one line; empty if it had neither."""
     told = _protection(message)
     parts = [f"encrypted with {told['encrypted']}"] if "encrypted" in told else []
     if "signature" in told:
@@ -530,7 +556,7 @@ def protection_words(message: ReceivedMessage) -> str:
 
 
 def signer_of(certificate: bytes) -> str:
-    """Return the name in a certificate; if the libraries that read it are missing, a placeholder."""
+    """Return the name in a certificate, or a placeholder if it cannot be read."""
     if is_installed():
         from mqproto.security import Certificate
 

@@ -1,1 +1,1 @@
-"""Commands for the command line; `mqproto.simulator.cli.cli` lists all of them."""
+"""Commands for the command line; `mqproto.simulator.cli.cli` lists all commands."""

@@ -1,4 +1,7 @@
-"""The progress of `mqproto analyse`, on one line of a terminal. In a pipe, nothing is printed before the end."""
+"""Shows the progress of `mqproto analyse` on one line of a terminal.
+
+In a pipe, nothing is printed before the end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ MEGABYTE: Final = 1_000_000
 
 
 class ProgressLine:
-    """A line that is redrawn while a job runs, and removed at its end. Call it with each progress report.
+    """A line that is redrawn while a job runs, and removed at the job's end.
+
+    Call it with each progress report.
 
     It is written to standard error, because the job's results may go to a file.
     """
@@ -43,7 +48,10 @@ class ProgressLine:
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """Return the current line: stage, ranges, packets, and MB/s since the stage began; or the stage's duration."""
+        """Return the current line: stage, ranges, packets, and the rate in MB/s since the stage began.
+
+        If there is no rate, the line has the duration of the stage so far instead.
+        """
         progress = self._progress
         if progress is None:
             return ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
-"""The size, in bytes, below which starting Spark takes longer than reading the captures."""
+"""The size of captures, in bytes, below which starting Spark takes longer than reading them."""
 
 
 def analyse(
@@ -111,7 +111,7 @@ def analyse(
 
 
 def _advise(result: Result, out: str) -> None:
-    """Name the command that does the same without Spark, if there was little to read."""
+    """If there was little to read, name the command that does the same without Spark."""
     size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
     if result.series and size_bytes < SMALL_BYTES:
         print()
@@ -130,7 +130,7 @@ def _read_once(
     keys: Sequence[str],
     range_bytes: int,
 ) -> Result:
-    """Read new captures into the tables; the engine is started only if there are any."""
+    """Read new captures into the tables; start the engine only if there are any."""
     from mqproto.captures.pipeline.run.job import analyse, nothing_new
     from mqproto.captures.pipeline.source.files import inventory
 
@@ -159,7 +159,7 @@ def _spark_engine(master: str | None, tables: Tables, settings: Mapping[str, str
 
 @contextmanager
 def _local_engine() -> Iterator[LocalEngine]:
-    """Yield an engine that runs stages in processes of this machine."""
+    """Yield an engine that runs stages in processes on this machine."""
     from mqproto.captures.pipeline.engines.localengine import LocalEngine
     from mqproto.simulator.command.analysing import ProgressLine
 
@@ -172,7 +172,10 @@ def _local_engine() -> Iterator[LocalEngine]:
 def _spark(
     master: str | None, tables: Tables, settings: Mapping[str, str]
 ) -> Iterator[tuple[SparkSession, SparkEngine]]:
-    """Yield a Spark session, and the engine that runs stages in it; print where Spark's pages are, if it has any."""
+    """Yield a Spark session and the engine that runs stages in it.
+
+    If Spark has web pages, print their address.
+    """
     # These take as long to import as all that was done so far.
     from mqproto.captures.pipeline.engines.session import spark_session
     from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
@@ -197,7 +200,7 @@ def make_tables(
     keys: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Do what `mqproto decode CAPTURES --tables DIR` asks for: run the same stages in processes of this machine."""
+    """Do what `mqproto decode CAPTURES --tables DIR` asks for, in processes on this machine."""
     names, at_hand = _checked(captures, topology, keys)
     from mqproto.captures.pipeline.source.files import RANGE_BYTES
     from mqproto.captures.pipeline.tables.tables import Tables
@@ -212,10 +215,10 @@ def make_tables(
 def _checked(
     captures: Iterable[str], topology: str | None, keys: Sequence[str]
 ) -> tuple[Names, tuple[str, ...]]:
-    """Return the names of nodes, and the paths of keys. Mistakes in them are reported before anything slow begins.
+    """Return the names of nodes, and the paths of keys. Mistakes are reported before anything slow begins.
 
     Raises:
-        UsageError: a capture is missing, as far as this machine can tell, or a topology or keys are not valid.
+        UsageError: as far as this machine can tell, a capture is missing; or a topology or keys are not valid.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -231,7 +234,7 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
     """Return the absolute paths of keys, which are valid wherever a task runs.
 
     Raises:
-        UsageError: the files are not keys.
+        UsageError: one of the files is not a key.
     """
     if keys:
         from mqproto.captures.decode.security.keyring import read_keys
@@ -241,14 +244,16 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _log_of(tables: Tables) -> Path:
-    """Return the path of Spark's log. It is beside the tables, or in this machine's temporary folder if they are
-    elsewhere."""
+    """Return the path of Spark's log, which is with the tables if they are on this machine.
+
+    Otherwise it is in the temporary folder.
+    """
     folder = tables.store.folder
     return Path(tempfile.gettempdir()) / "mqproto" / LOG.name if folder is None else folder / LOG
 
 
 def _names(topology: str | None) -> Names:
-    """Return the names of queue managers and queues."""
+    """Return the names of queue managers and queues; none if there is no topology."""
     from mqproto.captures.decode.names import Names
 
     if topology is None:
@@ -267,7 +272,7 @@ def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
 
 
 def _settings(conf: Iterable[str]) -> dict[str, str]:
-    """Return the settings of Spark from the command line, by name."""
+    """Return Spark's settings from the command line, keyed by name."""
     settings = {}
     for said in conf:
         name, equals, value = said.partition("=")
@@ -289,7 +294,7 @@ def _watch(
     keys: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Print a line for each batch, until interrupted; return the exit status."""
+    """Add new captures until interrupted, and print a line for each batch; return the exit status."""
     from mqproto.captures.pipeline.run.watching import watch
 
     statuses = {DONE}

@@ -1,4 +1,4 @@
-"""Shows a capture: as lines, fields, JSON, a summary, the way of one message, or a ladder diagram."""
+"""Shows a capture: as lines, fields, JSON, a summary, the path of one message, or a ladder diagram."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DIAGRAM_LIMIT: Final = 1_000
 """The maximum number of packets in a diagram, unless --limit gives another number."""
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 80
-"""The width, in columns, of a diagram that is written into a pipe."""
+"""The width, in columns, of a diagram that is written to a pipe."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,10 @@ class Opened:
 
 
 class StandardInput(io.RawIOBase):
-    """Standard input from its first byte on, even though its beginning has already been read."""
+    """Standard input from its first byte on, even though its beginning has already been read.
+
+    The bytes that were read are given first.
+    """
 
     def __init__(self, head: bytes) -> None:
         super().__init__()
@@ -88,7 +91,8 @@ def open_capture(source: str) -> Opened | StandardInput | None:
     """Return the capture named by `source`.
 
     Returns:
-        The capture; None if a file or an argument is not a capture; standard input itself, if that is not a capture.
+        The capture; None if a file or an argument is not a capture; or standard input itself if it is
+        not a capture.
 
     Raises:
         UsageError: it begins like a known format that cannot be read here.
@@ -166,7 +170,7 @@ def _show(reading: _Reading, options: Options) -> int:
 
 
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
-    """Yield the frames of all captures. Close this generator before the files."""
+    """Yield the frames of all captures. Close this generator before closing the files."""
     if len(captures) == 1:
         yield from read_frames(captures[0].file, captures[0].where)
         return
@@ -188,7 +192,7 @@ def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
 
 
 def names_of(topology: Topology) -> Names:
-    """Return the names of nodes and queues."""
+    """Return the names of a topology's nodes and queues."""
     nodes = topology.nodes.values()
     shared = Counter(node.host for node in nodes)
     queues: dict[QueueKey, str] = {}
@@ -210,13 +214,13 @@ def names_of(topology: Topology) -> Names:
 
 
 class _Reading:
-    """A capture being read: the packets that were asked for, and how it ended.
+    """A capture that is being read: the packets that were asked for, and how it ended.
 
-    findings: the number of findings shown or counted, by severity.
-    first_ns: when the very first packet was seen.
-    status: whether the capture is damaged, and where the damage begins.
-    ring: the named keys, if any.
-    forged: whether a shown signature does not hold.
+    findings: the number of findings shown or counted, keyed by severity.
+    first_ns: the time of the very first packet.
+    damage: the damage at which the capture ends; None if it is intact.
+    ring: the given keys; None if there are none.
+    forged: whether a signature that was shown is not valid.
     """
 
     def __init__(
@@ -248,7 +252,7 @@ class _Reading:
         self._bar: Progress | None = None
 
     def everything(self) -> Iterator[Sight]:
-        """Yield every packet; a damaged capture ends early."""
+        """Yield every packet; a damaged capture ends at the damage."""
         take = self.analyst.take
         with _progress(self._captures) as (bar, update):
             self._bar = bar
@@ -273,7 +277,7 @@ class _Reading:
                 yield sight
 
     def _make_room(self) -> None:
-        """Stop the progress bar before lines are written to the terminal, because it would mix with them."""
+        """Stop the progress bar before writing lines to the terminal, because it would mix with them."""
         if self.prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
             self._bar.stop()
             self._bar = None
@@ -287,7 +291,7 @@ class _Reading:
         self.findings.update(finding.severity for finding in findings)
 
     def last_findings(self) -> list[Finding]:
-        """Return the findings at the end of the capture; call it once."""
+        """Return the findings that are known only at the end of the capture; call it once."""
         lossless = self.reader.totals.is_complete and self.damage is None
         return list(
             self.analyst.finish(
@@ -300,12 +304,12 @@ class _Reading:
 
     @property
     def unread(self) -> str:
-        """Return `; ` and the kinds of frames if no frame has a packet; otherwise an empty text."""
+        """Return `; ` and the kinds of frames if no frame contains a packet; otherwise an empty text."""
         totals = self.reader.totals
         return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 
     def status(self) -> int:
-        """Return the exit status, and report damage to the file, which takes precedence."""
+        """Return the exit status, which also depends on damage to the file. Report such damage."""
         if self.damage is not None:
             sys.stdout.flush()
             complain(str(self.damage))
@@ -313,7 +317,7 @@ class _Reading:
         return FINDING if self.findings[Severity.FAULT] or self.forged else DONE
 
     def evidence(self, sight: Sight) -> Evidence | None:
-        """Return what the keys prove about a message."""
+        """Return what the keys prove about a message; None without keys, or if the packet is not a message."""
         if self.ring is None or sight.message is None:
             return None
         evidence = self.ring.evidence(sight.message, sight.seen.cut_bytes)
@@ -336,7 +340,7 @@ class _Reading:
 
 @contextmanager
 def _progress(captures: Sequence[Opened]) -> Iterator[tuple[Progress, Callable[[], None]]]:
-    """Show how much of the files has been read, on a terminal; show nothing in a pipe."""
+    """Show, on a terminal, how much of the files has been read; show nothing in a pipe."""
     console = wide_console(stderr=True)
     size_bytes = sum(opened.size_bytes for opened in captures)
     quiet = not console.is_terminal or not size_bytes
@@ -403,7 +407,7 @@ def _as_json(sight: Sight, names: Names, evidence: Evidence | None, *, fields: b
 
 
 def _inspect(sight: Sight) -> Inspection:
-    """Return the fields of a packet. A Ping has fields only if it is whole."""
+    """Return the fields of a packet; those of a Ping only if it is complete."""
     whole = isinstance(sight.seen.packet, Ping)
     return inspect_ping(sight.seen.data) if whole else inspect_packet(sight.seen.data)
 
@@ -458,7 +462,7 @@ def _follow(reading: _Reading, options: Options, target: str) -> int:
 
 
 def _diagram(reading: _Reading, options: Options) -> int:
-    """Draw a ladder diagram, on the terminal or as SVG."""
+    """Draw a ladder diagram, on the terminal or as SVG; return the exit status."""
     limit = options.limit or DIAGRAM_LIMIT
     ladder = Ladder(reading.names, limit, reading.turns.found, reading.wants, unfold=options.verbose)
     for sight in reading.chosen():

@@ -1,4 +1,4 @@
-"""`mqproto decode`, which reads the command line, and decides whether to show pasted packets or a capture."""
+"""`mqproto decode`, which reads the command line, and shows either pasted packets or a capture."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.command import captured
 
 PACKETS_LIMIT: Final = 1_000
-"""The maximum number of packets of a pasted stream that are shown with all their fields, unless --limit gives another
-number."""
+"""The maximum number of pasted packets that are shown with all fields, unless --limit says otherwise."""
 
 
 def decode(

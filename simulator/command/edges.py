@@ -1,4 +1,7 @@
-"""The commands at the edges, where messages come in and go out by HTTP; `cli/cli.py` has all commands."""
+"""The commands at the edges, where messages come in and go out over HTTP.
+
+`cli/cli.py` lists all commands.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ AllOption = Annotated[bool, "Act on all messages that the other options select."
 
 @dataclass
 class Narrowing:
-    """Selects failed messages."""
+    """The options that select failed messages."""
 
     queue: Annotated[str, "Only messages that were in this queue, or on their way there.", "-q"] = ""
     reason: Annotated[str, "Only messages with this text in their failure or reason."] = ""
@@ -42,7 +42,7 @@ class Narrowing:
     until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
-        """Return the filter for these messages, or for all."""
+        """Return the filter for these messages. If `names` is None, it does not restrict them by name."""
         from mqproto.simulator.edges.operators.failures import FailureFilter
 
         since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
@@ -190,10 +190,11 @@ def _see_to(
     history: str,
     limit: int | None = None,
 ) -> Printout:
-    """Carry out an action on failed messages. Status 1 if a name fits no message.
+    """Carry out an action on failed messages. Status 1 if there is no message with one of the given names.
 
-    act: the action; None to list the messages only.
-    done: words for the completed action.
+    Args:
+        act: the action; None to only list the messages.
+        done: words for the completed action.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
@@ -220,8 +221,10 @@ def _see_to(
 
 
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
-    """Return the messages that a name means. A complete identifier does not also mean longer ones that end in the same
-    way."""
+    """Return the messages that a name refers to.
+
+    If it is the complete name of a message, it does not also refer to messages whose longer names end in the same way.
+    """
     whole = [one for one in found if name in (one.id, one.key)]
     return whole or [one for one in found if one.is_called(name)]
 

@@ -1,6 +1,8 @@
-"""Judges how a stranger answers a connection request. `Handshake` takes the bytes as they arrive, and has no socket.
+"""Judges how an unknown host answers a connection request.
 
-It begins a session as for a direct format name, to any peer ([MS-MQQB] 3.1.5.2.3), and stops where messages could be
+`Handshake` takes the bytes as they arrive; it has no socket.
+
+It begins a session with any peer, as for a direct format name ([MS-MQQB] 3.1.5.2.3), and stops before messages could be
 sent. It never keeps more of the peer's bytes than one packet of a handshake.
 """
 
@@ -31,11 +33,11 @@ ANSWER: Final = Welcome.of(EstablishConnection)
 PARAMETERS: Final = Welcome.of(ConnectionParameters)
 SHOWN_BYTES: Final = 24
 SIGNATURE: Final = slice(4, 8), b"LIOR"
-"""The offset of the signature in each packet, and the signature itself.  [MS-MQMQ] 2.2.19.1"""
+"""The position of the signature in each packet, and the signature itself.  [MS-MQMQ] 2.2.19.1"""
 
 
 class Outcome(StrEnum):
-    """The result of a request, over TCP or by a ping."""
+    """The result of a connection request over TCP, or of a ping."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -55,10 +57,10 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class HandshakeFinding:
-    """The results. Fields that the peer did not reveal are None.
+    """What a handshake has found. Fields that the peer did not reveal are None.
 
     detail: the outcome in words.
-    remarks: how an answer differs from the specification.
+    remarks: the ways in which an answer differs from the specification.
     """
 
     outcome: Outcome = Outcome.SILENT
@@ -78,7 +80,7 @@ class Handshake:
 
     Args:
         client: the queue manager that we claim to be.
-        now_s: the time, on any clock that does not go back.
+        now_s: the current time, on any clock that does not go back.
     """
 
     def __init__(self, client: Guid, now_s: float) -> None:
@@ -96,7 +98,7 @@ class Handshake:
         )
 
     def receive(self, data: bytes, now_s: float) -> bytes:
-        """Take the peer's bytes; return the reply."""
+        """Take bytes from the peer; return the bytes to reply with."""
         if len(self._head) < SHOWN_BYTES:
             self._head = (self._head + data)[:SHOWN_BYTES]
         try:
@@ -110,7 +112,11 @@ class Handshake:
         return b""
 
     def ended(self, outcome: Outcome, detail: str) -> None:
-        """Note that the peer closed the connection, or that the time is up."""
+        """Take note that the peer has closed the connection, or that the time is up.
+
+        Args:
+            outcome, detail: the result if the peer has sent nothing.
+        """
         if self.is_over:
             return
         if self._head and self.finding.manager is None:
@@ -180,6 +186,6 @@ class Handshake:
 
 
 def shown(data: bytes) -> str:
-    """Return bytes in hex, followed by the text without control characters if they are text."""
+    """Return bytes in hex and as text, with a dot for each byte that is not a printable character."""
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
     return f"{data.hex(' ')}  {text}"

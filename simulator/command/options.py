@@ -42,7 +42,7 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Take options that are missing on the command line from the settings file, and heed SIGHUP."""
+    """Take missing options from the settings file, and read the file again on SIGHUP."""
     if value and not context.resilient_parsing:
         from mqproto.simulator.base.program import settings
         from mqproto.simulator.base.program.again import AGAIN
@@ -75,7 +75,9 @@ def place_of(topology: str, directory: Path | None) -> Place:
 
 
 class Commands(typer.Typer):
-    """Commands with grouped options. A group without a command shows its help or runs its first command.
+    """A group of commands with grouped options.
+
+    Without a command, it shows its help or runs its first command.
 
     A parameter of type Place becomes the options --topology and --directory. So does one of type Later, for commands
     that do not always need the place. Each field of a dataclass that is Annotated becomes an option.
@@ -118,8 +120,7 @@ class _Sharing(TyperCommand):
         return [*own, *self.shared, last]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse first the options given before the command's name and then the arguments, because later ones take
-        precedence."""
+        """Parse the options before the command's name first, so that those after it take precedence."""
         above, mine = ctx.find_root(), {each.opts[0] for each in self.shared}
         for each in above.command.params if above is not ctx else ():
             if getattr(above.get_parameter_source(each.name), "name", "") == "COMMANDLINE":
@@ -129,7 +130,7 @@ class _Sharing(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write one line instead of the help of shared options, which `mqproto --help` shows."""
+        """Write one line that refers to `mqproto --help` instead of the help of shared options."""
         if self.shared:
             formatter.write_paragraph()
             names = ", ".join("/".join(reversed(each.opts)) for each in self.shared)
@@ -147,7 +148,10 @@ class FirstByDefault(TyperGroup):
     """A group that runs its first command if the command line names none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, with the first command in front if they name none and it can take them."""
+        """Parse the arguments.
+
+        If they name no command and the first command can take them, put its name in front.
+        """
         name, first = next(iter(self.commands.items()))
         takes_words = any(parameter.param_type_name == "argument" for parameter in first.params)
         if not args or (
@@ -159,7 +163,7 @@ class FirstByDefault(TyperGroup):
 
 
 class _Unfolded:
-    """A command in the form that Typer takes. It computes its options only if the user runs this command."""
+    """A command in the form that Typer takes. Its options are computed only if the user runs this command."""
 
     def __init__(self, command: Callable[..., Any]) -> None:
         update_wrapper(self, command, ("__module__", "__name__", "__doc__"))
@@ -196,7 +200,7 @@ class _Unfolded:
 
 @dataclass
 class _Where:
-    """A place in the form of its options."""
+    """A place, in the form of its options."""
 
     topology: TopologyOption = DEFAULT_TOPOLOGY
     directory: DirectoryOption = None
@@ -213,7 +217,7 @@ AS_JSON: Final = inspect.Parameter(
 """The option `--json` of every command that returns its output."""
 WHERE: Final = ("topology", "directory")
 PLACES: Final = {"Place": _Where, "Later": _Later}
-"""The classes that replace Place and Later in annotations. Place itself is not imported for annotations alone."""
+"""The classes that replace Place and Later in annotations, which therefore need not import Place."""
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
@@ -237,7 +241,7 @@ def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
 
 
 def _fields(kind: Any) -> dict[str, inspect.Parameter]:
-    """Return the fields of a dataclass that are options."""
+    """Return those fields of a dataclass that are options."""
     every = inspect.signature(kind, locals=PLACES, eval_str=True).parameters
     return {
         name: each
@@ -259,8 +263,10 @@ def only_node(place: Place) -> str:
 
 
 def answered(place: Place, found: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Return the status, and a complaint if no node has answered the request by
-    `mqproto.simulator.client.live.ask_all`.
+    """Return the exit status and any complaints: FINDING and one complaint if no node has answered.
+
+    Args:
+        found: the result of `mqproto.simulator.client.live.ask_all`.
     """
     from mqproto.simulator.client.live import none_answered
 

@@ -1,4 +1,4 @@
-"""`mqproto peers`, which shows the queue managers that are connected to a node, or blocked by it."""
+"""`mqproto peers`, which shows the queue managers that are connected to a node or blocked by it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 Refusal = UsageError | FormatNameError
-"""The reason why a node refused the request."""
+"""The error with which a node refused the request; its text is the reason."""
 T = TypeVar("T")
 
 
@@ -115,7 +115,7 @@ def move(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printou
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
-    """Return the facts to add about a queue manager; with `probes`, its GUID comes from its own answer."""
+    """Return the facts to add about a queue manager. With `probes`, it is asked for its GUID."""
     from mqproto.simulator.command.probe import probe
     from mqproto.simulator.node.control import PeerFacts
 
@@ -147,7 +147,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
 
 
 def _told(place: Place, wish: PeerWish, done: str, node: str | None) -> Printout:
-    """Tell nodes a fact about a peer, and report what they now know about it, or knew."""
+    """Tell nodes a fact about a peer, and report what they know about it now, or knew before."""
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
     from mqproto.simulator.client.live import Away
@@ -177,8 +177,7 @@ def _answers(
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
 ) -> Printout:
-    """Return the result of a request at each node: its answer, its reason for a refusal, or that it has not
-    answered."""
+    """Return the result of a request on each node: an answer, a refusal, or that there is no answer."""
     from mqproto.simulator.client.live import Away
 
     told, lines, refusals = [], [], []
@@ -197,7 +196,7 @@ def _answers(
 
 
 async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Away]:
-    """Return the peers of all nodes, or only of `node`.
+    """Return the peers of all nodes, or only those of `node`.
 
     Raises:
         NodeUnreachable: `node` is not running.
@@ -210,7 +209,7 @@ async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Aw
 async def ask_each(
     place: Place, node: str | None, ask: Callable[[Client], Awaitable[T]]
 ) -> dict[str, T | Refusal | Away]:
-    """Ask each node, or only `node`; return the answers, or the reasons for which nodes refused.
+    """Ask each node, or only `node`; return their answers or, for nodes that refused, the reasons.
 
     Raises:
         NodeUnreachable: `node` is not running.
@@ -231,7 +230,7 @@ async def ask_each(
 
 
 def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> list[dict[str, Any]]:
-    """Return all peers for programs; a queue manager of the topology also has its `node`."""
+    """Return all peers as values for programs; a queue manager of the topology also has its `node`."""
     from mqproto.simulator.client.live import Away
 
     values = []
@@ -248,9 +247,10 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> li
 
 
 def show_peers(topology: Topology, found: Mapping[str, PeersStatus | Away], options: str = "") -> None:
-    """Print all peers for people, connected ones first.
+    """Print all peers, connected ones first.
 
-    options: the options with which a proposed command finds the nodes.
+    Args:
+        options: the options that a suggested command needs to find the nodes.
     """
     for name, status in found.items():
         if not status:
@@ -281,7 +281,7 @@ def _met_name(one: MetStatus) -> str:
 
 
 def met_words(one: MetStatus, now_s: int | None = None) -> str:
-    """Return words for a queue manager that was added, or that a node has met."""
+    """Return a description of a queue manager that was added or that a node has met."""
     parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
     if one.also:
         parts[0] += f" and at {' and '.join(one.also)}"
@@ -311,7 +311,7 @@ def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:
 
 
 def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterator[str]:
-    """Yield words for the facts that are known about a peer, and none for those that are not."""
+    """Yield a description of each known fact about a peer."""
     here = [
         f"{count:,} {what}"
         for count, what in ((peer.sessions, "open"), (peer.half_open, "half-open"))
@@ -369,7 +369,7 @@ def _blocked_values(one: Blocked) -> dict[str, Any]:
 
 
 def blocked_words(one: Blocked | Away, *, is_blocked: bool) -> str:
-    """Return words for the result of blocking or unblocking a network."""
+    """Return, in words, the result of blocking or unblocking a network."""
     from mqproto.simulator.client.live import Away
 
     if isinstance(one, Away):

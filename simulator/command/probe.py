@@ -1,7 +1,7 @@
-"""`mqproto probe`, which finds out whether a host speaks MSMQ, and shows its parameters.
+"""`mqproto probe`, which finds out whether a host speaks MSMQ and shows its parameters.
 
-It sends one connection request over TCP and one Ping over UDP at the same time. It sends nothing that a queue manager
-keeps. A peer that answers has as much time as the caller allows. Its data is read only up to the first bytes that do
+It sends one connection request over TCP and, at the same time, one Ping over UDP. It sends nothing that a queue manager
+stores. A peer that answers has as much time as the caller allows. Its data is read only up to the first bytes that do
 not belong to a handshake.
 """
 
@@ -26,9 +26,9 @@ from mqproto.wire.layouts.internal import EstablishConnection
 
 READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4
-"""The maximum number of addresses of one name that are tried."""
+"""The maximum number of addresses that are tried for one host name."""
 DATAGRAM_LIMIT: Final = 64
-"""The maximum number of datagrams that are examined in search of the response to our Ping."""
+"""The maximum number of datagrams that are examined to find the response to our Ping."""
 DATAGRAM_BYTES: Final = 64
 FLAG_WORDS: Final = {
     EstablishConnection.no_ping: "no ping went before",
@@ -39,7 +39,7 @@ FLAG_WORDS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """The answer of one HOST, from the address that answered, or from the last one that was tried."""
+    """What one host answered, at the address that answered or else at the last one that was tried."""
 
     host: str
     port: int
@@ -61,7 +61,7 @@ class Report:
 
 
 def target(text: str) -> tuple[str, int]:
-    """Return the host and port in HOST, HOST:PORT or [::1]:PORT.
+    """Return the host and the port from a text of the form HOST, HOST:PORT or [::1]:PORT.
 
     Raises:
         TopologyError: the text has none of these forms.
@@ -72,7 +72,10 @@ def target(text: str) -> tuple[str, int]:
 async def probe(
     host: str, port: int = MSMQ_PORT, *, ping_port: int = PING_PORT, timeout_s: float = 5
 ) -> Report:
-    """Ask the peer at this address. This takes at most `timeout_s`, and reads at most a few kilobytes."""
+    """Ask the peer at this address whether it speaks MSMQ.
+
+    This takes `timeout_s` at most, and reads a few kilobytes at most.
+    """
     report = Report(host, port, ping_port)
     ends_at = trio.current_time() + timeout_s
     addresses: list[str] = []
@@ -145,7 +148,7 @@ async def _converse(stream: trio.SocketStream, handshake: Handshake) -> None:
 
 
 async def _ask_by_ping(report: Report, patience_s: float) -> None:
-    """Ask by UDP, with a socket that receives datagrams from this address only."""
+    """Ask over UDP, with a socket that receives datagrams from this address only."""
     began_s = trio.current_time()
     report.ping = HandshakeFinding(Outcome.SILENT, f"no answer within {patience_s:.1f} s")
     request = Ping(cookie=secrets.randbits(32), qm_guid=_anybody())
@@ -167,7 +170,7 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
 
 
 def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
-    """Return the finding in a datagram that may answer our Ping.  [MS-MQQB] 3.1.7.8"""
+    """Return what a datagram that may answer our Ping shows.  [MS-MQQB] 3.1.7.8"""
     try:
         response = ping_packet.decode(datagram)
     except WireFormatError:
@@ -181,7 +184,7 @@ def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
 
 
 def _anybody() -> Guid:
-    """Return the GUID of a queue manager that does not exist, to name it as our own."""
+    """Return the GUID of a queue manager that does not exist, which we present as our own."""
     return Guid(uuid.uuid4().bytes_le)
 
 
@@ -195,7 +198,7 @@ def _unreached(error: OSError) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Return the report for programs; unknown fields are null."""
+    """Return the report as values for programs; unknown fields are null."""
     return {
         "host": report.host,
         "address": report.address or None,
@@ -211,7 +214,7 @@ def _finding_as_json(finding: HandshakeFinding) -> dict[str, Any]:
 
 
 def as_lines(report: Report) -> Iterator[str]:
-    """Yield the lines of the report for people."""
+    """Yield the lines of the report."""
     tcp, ping = report.tcp, report.ping
     where = f"[{report.host}]:{report.port}" if ":" in report.host else f"{report.host}:{report.port}"
     if report.address not in ("", report.host):

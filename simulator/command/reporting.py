@@ -1,5 +1,7 @@
-"""Shows tables: `mqproto report` makes a page or prints a message's history; `mqproto tables` lists, queries and
-exports."""
+"""The commands that show tables.
+
+`mqproto report` makes a page, or prints a message's history; `mqproto tables` lists, queries and exports tables.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
-"""The maximum number of messages with one name whose histories are printed."""
+"""The maximum number of messages with the same name whose histories are printed."""
 ROWS_LIMIT: Final = 1_000
-"""The maximum number of rows of a query that are shown to people."""
+"""The maximum number of rows that are printed for a query if the output is not JSON."""
 HOUR_S: Final = 3_600
 
 
 class Form(StrEnum):
-    """The formats for exported tables."""
+    """The formats in which tables can be exported."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -99,17 +101,17 @@ def report(
 
 
 class NoTablesError(MqprotoError):
-    """A folder has no tables, because nobody has analysed captures into it."""
+    """A folder has no tables, because no captures have been analyzed into it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
 
 
 def _see_that_there_is(place: str) -> None:
-    """Check that the folder exists, before the slow import of the reader of tables.
+    """Check that the folder exists, before the slow import of the module that reads tables.
 
     Raises:
-        NoTablesError: it does not exist on this machine. Other places are checked by the reader.
+        NoTablesError: it does not exist on this machine. That module checks folders elsewhere.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -118,7 +120,7 @@ def _see_that_there_is(place: str) -> None:
 
 
 def _told(tables: Tables, sought: Sought) -> Printout:
-    """Return the histories of the messages to find."""
+    """Return the histories of the messages that are sought."""
     from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
     from mqproto.simulator.base.screen import working
@@ -239,12 +241,12 @@ def _aligned(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for people, on one line."""
+    """Return a value as text on one line."""
     return "" if value is None else str(value).replace("\n", " ")
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for programs."""
+    """Return a value in a form for programs."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """Shows packets as tables or as JSON, for `mqproto decode`.
 
-Fields come from `inspect_packet`, so a broken packet is shown up to its fault, followed by the fault.
+The fields come from `inspect_packet`, so a broken packet is shown up to its fault, followed by the fault.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 
 SHOWN_BYTES: Final = 16
-"""How many bytes of a long field the table shows; JSON has all of them."""
+"""The number of bytes of a long field that the table shows; JSON has all of them."""
 SHOWN_CONTENTS: Final = 600
-"""How many characters of a body's contents, as JSON, the table shows; `--json` has all of them."""
+"""The number of characters of a body's contents, as JSON, that the table shows; `--json` has all."""
 SHOWN_CHARACTERS: Final = 124
-"""How many characters of a queue's name are shown. A longer name is a joke of its sender, and would fill the screen."""
+"""The maximum number of characters of a queue's name that are shown.
+
+Only a prank would use a longer name.
+"""
 FLAG_WORDS: Final = {
     "base.flags": BaseHeader,
     "user.flags": UserHeader,
@@ -51,12 +54,13 @@ FLAG_WORDS: Final = {
     "flags": Ping,
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
-"""Fields with arbitrary content, whose sixteen bytes are not shown as a GUID."""
+"""The fields with arbitrary content. If one has sixteen bytes, they are not shown as a GUID."""
 
 
 def read_source(source: str) -> list[bytes]:
-    """Return the bytes given to `mqproto decode`: on the command line, in a file, or, with `-`, on stdin; see
-    pasted.py.
+    """Return the bytes given to `mqproto decode` on the command line, in a file, or, with `-`, on stdin.
+
+    pasted.py describes their forms.
 
     Raises:
         UsageError: the source is neither a file nor bytes.
@@ -87,7 +91,7 @@ def read_source(source: str) -> list[bytes]:
 
 
 def headline(inspection: Inspection, at: int = 0) -> str:
-    """Return a headline for the packet. It has the offset of the packet's first byte, if that is not 0."""
+    """Return a headline for the packet, with the offset of its first byte if that is not 0."""
     where = f"byte {at:,}: " if at else ""
     wrong = "" if inspection.is_valid else ", not valid"
     return f"{where}{_kind(inspection)}, {_size(inspection):,} bytes{wrong}"
@@ -116,12 +120,12 @@ def _kind(inspection: Inspection) -> str:
 
 
 def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
-    """Return what the keys prove about a packet, if it is a whole message."""
+    """Return what the keys prove about a packet; None if it is not a complete message."""
     return ring.evidence(inspection.packet) if isinstance(inspection.packet, UserMessage) else None
 
 
 def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
-    """Return every field with its offset, size, value and bytes; below them the faults, and what the keys prove."""
+    """Return every field with offset, size, value and bytes, then the faults and what the keys prove."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
@@ -137,7 +141,10 @@ def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = No
 
 
 def _contents(inspection: Inspection, evidence: Evidence | None) -> dict[str, Any]:
-    """Return the contents of body and extension in a whole message; a body that remains encrypted has none."""
+    """Return the contents of the body and of the extension of a complete message.
+
+    A body that could not be decrypted is left out.
+    """
     packet = inspection.packet
     if not isinstance(packet, UserMessage):
         return {}
@@ -169,7 +176,7 @@ def fields_table(inspection: Inspection) -> Table:
 
 
 def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> dict[str, Any]:
-    """Return a packet for programs: values as numbers and text, bytes as hex; offsets count from its first byte."""
+    """Return a packet for programs: values as numbers and text, bytes in hex, offsets from its first byte."""
     return {
         "kind": _kind(inspection),
         "offset": at,
@@ -201,7 +208,7 @@ def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = Non
 
 
 def _proved(evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence from keys, under the names by which rows refer to it."""
+    """Return what the keys prove, as values for programs; a decrypted body is in hex."""
     said = evidence._asdict()
     plain = said.pop("plain")
     return said | {"plain_body": None if plain is None else plain.hex()}
@@ -234,7 +241,7 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """Yield the names of the set bits in a word of flags, as its record has them."""
+    """Yield the names of the bits that are set in a word of flags, as the flags' record defines them."""
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name
@@ -243,7 +250,7 @@ def _set_bits(record: type, word: int) -> Iterator[str]:
 
 
 def _printable(data: bytes) -> str:
-    """Return bytes as the right column of a hex dump shows them; empty if no byte is a letter."""
+    """Return bytes as the right column of a hex dump shows them; empty if no byte is a visible character."""
     if not any(32 < byte < 127 for byte in data):
         return ""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)

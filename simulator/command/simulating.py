@@ -12,7 +12,7 @@ from mqproto.simulator.command.options import JsonOption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """The options that say which worlds to run, and what to write about them."""
+    """The options that determine which worlds to run, and what to write about them."""
 
     seeds: Annotated[int | None, "How many worlds to run; 100 by default.", value(min=1)] = None
     seed: Annotated[

@@ -1,4 +1,7 @@
-"""`mqproto tokens make`, `show` and `revoke`, for the bearer tokens of a gateway. The file has only their hashes."""
+"""`mqproto tokens make`, `show` and `revoke`, for the bearer tokens of a gateway.
+
+Their file has only the tokens' hashes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import TokenHolder
 
 BEGINS: Final = "mqproto_"
-"""The beginning of every token, by which secret scanners recognise it in code and logs."""
+"""The beginning of every token, by which secret scanners recognize tokens in code and logs."""
 TOKEN_BYTES: Final = 32
 HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes, shows and revokes them.\n"
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -152,8 +155,10 @@ def _table(name: str, holder: TokenHolder) -> str:
 
 
 def _without(text: str, name: str) -> str:
-    """Return the text of a file without one table. Anything between this table and the next one, such as a comment,
-    stays."""
+    """Return the text of a file without one table.
+
+    Anything that follows the table's lines, such as a comment, stays.
+    """
     return re.sub(
         rf"^\[{re.escape(name)}\][^\n]*\n(?:[a-z0-9]+ *=[^\n]*\n?)*\n?", "", text, count=1, flags=re.MULTILINE
     )
@@ -161,8 +166,9 @@ def _without(text: str, name: str) -> str:
 
 @contextmanager
 def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
-    """Yield the text of a file so that it can be changed. The change is complete or absent, and only one process at a
-    time makes one.
+    """Yield the text of a file so that it can be changed.
+
+    The file is changed completely or not at all, and only one process at a time can change it.
 
     Raises:
         UsageError: the file cannot be read or written, or others can read it.

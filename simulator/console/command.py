@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
-"""The name of the log beside the stores. It has the deeds of the console's users, and the console's own problems."""
+"""The name of the log, which is kept with the stores.
+
+It records what the console's users do, and the console's problems.
+"""
 
 ListenOption = Annotated[
     str | None,
@@ -56,7 +59,7 @@ def console(
 async def beside(
     place: Place, address: tuple[str, int] | None = None, tokens: Path | None = None
 ) -> AsyncIterator[str]:
-    """Run a console as long as the block lasts; yield the address to open."""
+    """Run a console while the block runs; yield the address to open."""
     import sys
 
     import trio

@@ -1,4 +1,6 @@
-"""Carries out the page's requests, which are the operations of `mqproto pause`, `purge`, `failed retry`, `cut`, ...
+"""Carries out the page's requests.
+
+They are the operations of `mqproto pause`, `purge`, `failed retry`, `cut` and others.
 
 {"deed": "pause", "node": "sender", "queue": "PRIVATE=..."}        resume, purge, return
 {"deed": "retry", "messages": ["GUID\\17", ...]}
@@ -29,13 +31,17 @@ from mqproto.simulator.topology.places import Place
 
 MESSAGES_LIMIT: Final = 500
 PATIENCE_S: Final = 30.0
-"""How many seconds a run may take to break or mend something. A node that is restarted is stopped first."""
+"""The number of seconds that a run may take to break or mend something.
+
+A node that is restarted is stopped first.
+"""
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
     """The requested operation.
 
-    node, queue: a node, and the name that it has for one of its local or outgoing queues.
+    node: the name of a node.
+    queue: the name that this node has for one of its local or outgoing queues.
     """
 
     deed: Literal[
@@ -69,8 +75,8 @@ class Deeds:
     """Carries out the page's requests.
 
     Args:
-        place: the nodes' topology and folder, with the queues that they have now.
-        hurry: is called after each deed, so pages show its effect at once.
+        place: returns the nodes' topology and folder, with the queues that the nodes have now.
+        hurry: called after each request, so that pages show its effect at once.
     """
 
     def __init__(
@@ -98,7 +104,7 @@ class Deeds:
 
         Raises:
             UsageError, FormatNameError: the request is not valid.
-            MqprotoError: it could not be carried out now.
+            MqprotoError: it cannot be carried out at the moment.
         """
         try:
             wish = msgspec.json.decode(order, type=Wish)

@@ -20,7 +20,7 @@ from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 
 NO_ANSWER_S: Final = 2.0
-"""A node that has not answered for this many seconds is shown with the age of its last answer."""
+"""The number of seconds without an answer after which a node is shown with the age of its last answer."""
 SEQUENCES_SHOWN: Final = 100
 OF_NODES: Final = (
     *("sessions_open", "forwarded", "refused", "expired", "duplicates", "resent"),
@@ -43,7 +43,7 @@ OF_OUTGOING: Final = ("name", "state", "waiting", "unsent", "in_flight", "unacke
 def node_facts(
     topology: Topology, name: str, status: NodeStatus | None, age_s: float, rates: Rates, now_s: float
 ) -> dict[str, Any]:
-    """Return the facts about one node, and its counts."""
+    """Return the facts about one node, including its counts."""
     node = topology.nodes[name]
     found: dict[str, Any] = {
         "name": name,
@@ -66,7 +66,7 @@ def node_facts(
 
 
 def local_facts(name: str, status: NodeStatus, rates: Rates, now_s: float) -> Iterator[dict[str, Any]]:
-    """Return the queues of a node; system queues only if they are not empty."""
+    """Yield the facts about a node's local queues; system queues are left out if they are empty."""
     for queue in status.local:
         if queue.waiting or not is_kept(queue.name):
             yield {
@@ -96,10 +96,10 @@ def _kind(queue: LocalStatus) -> str:
 def outgoing_facts(
     topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Return the outgoing queues of a node; queues of acknowledgments only if acknowledgments wait in them.
+    """Yield the facts about a node's outgoing queues; those of acknowledgments only if not empty.
 
     Args:
-        broken: the faults that users made, by the names of links.
+        broken: the faults that users made, keyed by the names of links.
     """
     for queue in status.outgoing:
         if queue.waiting or queue.unread or not queue.name.endswith(ORDER_SUFFIX):
@@ -118,7 +118,7 @@ def outgoing_facts(
 def _why(
     name: str, hop: str, broken: Mapping[str, str], queue: OutgoingStatus, status: NodeStatus
 ) -> Iterator[str]:
-    """Yield the reasons why messages wait: the fault that a user made on their link, and the node's own reason."""
+    """Yield the reasons why messages wait: a fault that a user made on their link, and the node's reason."""
     for key in (key_of(name, hop), key_of(hop, name)):
         if key in broken:
             yield f"the link is {WORDS[Deed(broken[key])]} by hand"
@@ -126,7 +126,7 @@ def _why(
 
 
 def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> Iterator[dict[str, Any]]:
-    """Yield the sequences of transactional messages, with the progress of their senders and destinations."""
+    """Yield the sequences of transactional messages, with their progress at both sender and destination."""
     incoming = {
         (topology.manager_name(one.source), f"{name}\\{one.queue}"): one
         for name, status in statuses.items()
@@ -154,7 +154,7 @@ def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> It
 
 
 def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProgress:
-    """Return the progress of a sequence, from its sender and, if known, from its destination."""
+    """Return the progress of a sequence, as reported by its sender and, if known, by its destination."""
     last = queue.next_number - 1
     accepted = _accepted(queue, at, last)
     missing = at.missing if at is not None and accepted is not None else None
@@ -171,8 +171,8 @@ def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProg
 def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> int | None:
     """Return the last number that the destination has accepted in order; None if that is not known.
 
-    Each sequence between two nodes begins with 1. If the destination still has an earlier sequence, this one has not
-    begun. The two nodes are asked one after the other, so their answers may differ in age.
+    Each sequence between two nodes begins with 1. If the destination still reports an earlier sequence, it has accepted
+    nothing of this one. The two nodes are asked one after the other, so their answers may differ in age.
     """
     if at is None or at.sequence > queue.identifier:
         return None
@@ -208,7 +208,7 @@ def _ordinal(number: int) -> str:
 def totals(
     topology: Topology, nodes: Iterable[Mapping[str, Any]], statuses: Mapping[str, NodeStatus]
 ) -> dict[str, Any]:
-    """Return the totals of all nodes."""
+    """Return the totals over all nodes."""
     running = [node for node in nodes if node["running"]]
     names = ("waiting", "kept", "held", "resent", "duplicates", "refused", "expired")
     return {name: sum(node[name] for node in running) for name in names} | {

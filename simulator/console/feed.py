@@ -1,4 +1,4 @@
-"""Sends the newest state to all browsers; a slow browser skips states in between."""
+"""Sends the newest state to all browsers; a slow browser skips some states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLIENTS: Final = 16
 
 
 class Feed:
-    """The newest event, which replaces the previous one."""
+    """The newest event. It replaces the one before."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -26,7 +26,10 @@ class Feed:
         self._changed = trio.Event()
 
     async def newer(self, number: int) -> tuple[int, bytes]:
-        """Return the newest event and its number, as soon as its number is above `number`; 0 is below all numbers."""
+        """Wait until the newest event has a number above `number`; return that number and the event.
+
+        0 is below all numbers.
+        """
         while self._number <= number:
             await self._changed.wait()
         return self._number, self._event

@@ -1,13 +1,13 @@
 """The console's HTTP side: the page, its events, and its requests.
 
-    GET  /, /*.css, /*.js, /*.svg    the page; for anybody who reaches it
-    GET  /events                     server-sent events: `hello`, then `state` until it is closed
-    GET  /explain?node=NODE&of=QUEUE why something waits, as `mqproto explain` says it, and the first messages
-    GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` says it, and a ladder
-    GET  /failed                     what has failed, as `mqproto failed list` says it
-    POST /do                         a deed, as JSON: `deeds.py`
+    GET  /, /*.css, /*.js, /*.svg    the page; for anybody who can reach it
+    GET  /events                     server-sent events: `hello`, then `state` until the browser disconnects
+    GET  /explain?node=NODE&of=QUEUE why something waits, as `mqproto explain` shows it, and the first messages
+    GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` shows it, and a ladder
+    GET  /failed                     what has failed, as `mqproto failed list` shows it
+    POST /do                         an operation, as JSON: `deeds.py`
 
-A request that the token's role does not allow is refused (guard.py). Requests with their tokens are in no log.
+A request that the token's role does not allow is refused (guard.py). Requests with their tokens are never logged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ browser needs only the newest state."""
 BODY_LIMIT_BYTES: Final = 65_536
 QUERY_LIMIT: Final = 4_000
 NONCE: Final = "NONCE"
-"""The placeholder in the page that each answer replaces with a new nonce."""
+"""The placeholder in the page that is replaced with a new nonce in each answer."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 
@@ -48,8 +48,8 @@ class Backstage(NamedTuple):
     """The functions that answer requests.
 
     hello: returns the first event for a page.
-    questions: the functions that answer GET requests, by path.
-    do: carries out a deed for a user, and returns the answer.
+    questions: the functions that answer GET requests, keyed by path.
+    do: carries out an operation for a user, and returns the answer.
     """
 
     hello: Callable[[], bytes]
@@ -58,7 +58,7 @@ class Backstage(NamedTuple):
 
 
 class Front:
-    """Answers requests; `answer` is a handler of the server."""
+    """Answers requests; `answer` is a request handler for the server."""
 
     def __init__(self, guard: ConsoleGuard, watch: NodeWatch, feed: Feed, backstage: Backstage) -> None:
         self._guard = guard
@@ -128,13 +128,13 @@ class Front:
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the answer for a fault of the server."""
+    """Return the answer for a fault that the server itself reports, instead of a handler."""
     return _said(fault.status, fault.text)
 
 
 @cache
 def page() -> dict[str, bytes]:
-    """Return the files of the page, by path."""
+    """Return the files of the page, keyed by path."""
     found = [*HERE.iterdir(), files("mqproto.captures.drawing") / "palette.css"]
     return {f"/{file.name}": file.read_bytes() for file in found if _kind(file.name)}
 

@@ -1,6 +1,6 @@
-"""Checks permissions before anything is done: only programs and pages on this machine that have a token are admitted.
+"""Checks permissions: only programs and pages on this machine that have a token are admitted.
 
-The page itself is for anybody who reaches it, and contains no data. Other requests need a token in a header, which no
+The page itself is for anybody who can reach it, and contains no data. Other requests need a token in a header, which no
 other page can set. So there are no cookies, and nothing that a browser would send by itself. A request to a foreign
 name that resolves to this machine (DNS rebinding) is refused, whichever token it has.
 """
@@ -32,7 +32,7 @@ SAFE: Final = (
 
 
 class Denied(Exception):  # noqa: N818
-    """The request is refused."""
+    """A request is refused."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class Denied(Exception):  # noqa: N818
 
 
 class ConsoleGuard:
-    """Knows tokens: its own, which allows everything, and those in a file of `mqproto tokens`.
+    """Knows the valid tokens: its own, which allows everything, and those in a file of `mqproto tokens`.
 
     Attributes:
         token: its own token, which is never logged or written to disk.
@@ -57,7 +57,7 @@ class ConsoleGuard:
         """Check that a request was meant for this machine.
 
         Raises:
-            Denied: it was meant for another name, which resolves to this machine.
+            Denied: it names another host, even if that name resolves to this machine.
         """
         hosts = request.header("Host")
         if len(hosts) != 1 or not is_here(hosts[0]):
@@ -70,7 +70,7 @@ class ConsoleGuard:
         """Check that a request does not come from another page.
 
         Raises:
-            Denied: it does.
+            Denied: it does come from another page.
         """
         [host] = request.header("Host")
         strange = [origin for origin in request.header("Origin") if origin != f"http://{host}"]
@@ -82,7 +82,7 @@ class ConsoleGuard:
         """Return the permissions of a request.
 
         Raises:
-            Denied: its token is missing or unknown, or lacks the role.
+            Denied: its token is missing or unknown, or lacks the needed role.
         """
         values = request.header("Authorization")
         scheme, _, token = (values[0] if len(values) == 1 else "").partition(" ")
@@ -109,13 +109,16 @@ class ConsoleGuard:
 
 
 def is_here(host: str) -> bool:
-    """Return whether a Host header means this machine, at any port, because a tunnel may have another port."""
+    """Return whether a Host header refers to this machine.
+
+    The port does not matter, because a tunnel may use another port.
+    """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     return name.casefold() == "localhost" or is_loopback(name.strip("[]"))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is an address of this machine alone."""
+    """Return whether a host is an address that only this machine itself can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -126,7 +129,7 @@ def check_address(host: str, port: int) -> None:
     """Check that a console may be served at this address.
 
     Raises:
-        UsageError: others could reach it.
+        UsageError: others could reach the address.
     """
     if not is_loopback(host):
         raise UsageError(

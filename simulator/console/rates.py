@@ -1,4 +1,4 @@
-"""Rates per second of growing counts, over the last few seconds."""
+"""The rates per second at which counts grew over the last few seconds."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Hashable
 from typing import Final
 
 SPAN_S: Final = 4.0
-"""The number of seconds that each rate covers, once a count has been seen for that long."""
+"""The number of seconds over which each rate is measured, once a count has been known for that long."""
 
 
 class Rates:
-    """Counts by name. A count that decreases has restarted with its process."""
+    """Counts, keyed by name. If a count decreases, the process that counts was restarted."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, deque[tuple[float, int]]] = {}
         self._named: set[Hashable] = set()
 
     def of(self, name: Hashable, count: int, now_s: float) -> float:
-        """Return the recent rate of a count per second; 0 for a count that was not seen before."""
+        """Return the recent rate of a count per second; 0 for a new count."""
         seen = self._seen.setdefault(name, deque())
         self._named.add(name)
         if seen and (count < seen[-1][1] or now_s < seen[-1][0]):
@@ -30,7 +30,7 @@ class Rates:
         return (count - before) / (now_s - from_s) if now_s > from_s else 0.0
 
     def forget_others(self) -> None:
-        """Forget the counts that were not used since the last call."""
+        """Forget the counts that were not used since this was last called."""
         for name in self._seen.keys() - self._named:
             del self._seen[name]
         self._named.clear()

@@ -1,4 +1,4 @@
-"""The route map of running nodes: links, their traffic, and the place of everything in the picture."""
+"""The route map of running nodes: its links, their traffic, and the position of everything in it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from mqproto.wire.guid import guid_text
 BOX_HEIGHT: Final = 54
 BOX_WIDTH: Final = 124
 LINE: Final = 16
-"""The additional height of a box whose name takes two lines, in the units of the picture."""
+"""The additional height of a box whose name takes two lines, in units of the picture."""
 CHARACTER: Final = 9.6
-"""The width of a bold letter of a name, in the widest of the usual fonts, in the units of the picture."""
+"""The width of a bold letter of a name in the widest of the usual fonts, in units of the picture."""
 NAME_SHOWN: Final = 28
 AROUND: Final = 44
-"""The free space above and below the centres of nodes, which has room for the label of a link."""
+"""The free space above and below the centers of nodes, in units of the picture.
+
+A link's label fits into it.
+"""
 LABEL: Final = (90.0, 84.0)
-"""The size of a label, which shows the rate and the number of waiting messages in both directions."""
+"""The width and height of a label, which has the rate and the waiting messages of both directions."""
 BESIDE: Final = (22, -16)
-"""The offset of a label beside a link that goes down: on the right or, if necessary, on the left."""
+"""The offsets of a label next to a vertical link: to its right or, if there is no room, to its left."""
 BEYOND: Final = 1e6
 PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
-"""The places for a label on a link: its middle, or other places if something else is there."""
+"""The places for a label, as fractions of a link's length: the middle, or others if that is taken."""
 WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
 NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
-"""The size of the sheet for narrow screens, in pixels. Unneeded width is left out."""
+"""The sheet for narrow screens, with its measures in pixels. Width that is not needed is left out."""
 
 
 class Pair(NamedTuple):
@@ -45,7 +48,7 @@ class Pair(NamedTuple):
 
 
 def pairs_of(topology: Topology) -> list[Pair]:
-    """Return the links of a topology; if it has sites, all pairs of nodes that may exchange messages."""
+    """Return the links of a topology, or, if it has sites, all pairs of nodes that may exchange messages."""
     if topology.links:
         return [Pair(link.first, link.second) for link in topology.links]
     found = {
@@ -57,7 +60,7 @@ def pairs_of(topology: Topology) -> list[Pair]:
 
 
 def drawn_map(topology: Topology, pairs: list[Pair]) -> dict[str, Any]:
-    """Return the boxes and paths of the map, for a wide screen and for a narrow one."""
+    """Return the boxes and paths of the map, both for a wide screen and for a narrow one."""
     return {"wide": _drawn(topology, pairs, WIDE), "narrow": _drawn(topology, pairs, NARROW)}
 
 
@@ -108,15 +111,17 @@ def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any
 
 
 def label_room(middle: Point, beside: int) -> Room:
-    """Return the space for the labels on a link, or beside the link."""
+    """Return the space that is taken by a label on a link or next to it."""
     width, height = LABEL
     aside = beside + copysign(width / 2, beside) if beside else 0
     return Room(middle[0] + aside, middle[1], width, height)
 
 
 def _path(start: Point, end: Point, bent: float) -> str:
-    """Return a path for SVG: a quadratic Bézier curve. Its middle is half as far from the straight line as its control
-    point."""
+    """Return an SVG path: a quadratic Bézier curve.
+
+    The curve's middle is half as far from the straight line as its control point is.
+    """
     (x, y), (to_x, to_y) = start, end
     handle = x + (to_x - x) / 2 - (to_y - y) * bent, y + (to_y - y) / 2 + (to_x - x) * bent
     return f"M{x:g} {y:g}Q{handle[0]:g} {handle[1]:g} {to_x:g} {to_y:g}"
@@ -135,11 +140,11 @@ def link_facts(
     rates: Rates,
     now_s: float,
 ) -> list[dict[str, Any]]:
-    """Return each link with its traffic in both directions.
+    """Return the facts about each link, with its traffic in both directions.
 
     Args:
-        said: the statuses that running nodes returned, by their names.
-        broken: the faults of links, by `key_of`: `cut`, `stall`, `slow`.
+        said: the statuses that running nodes returned, keyed by the nodes' names.
+        broken: the faults of links (`cut`, `stall` or `slow`), keyed by `key_of`.
     """
     found = []
     for one, other, _ in pairs:
@@ -190,8 +195,10 @@ def _way(
 
 
 def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
-    """Return how long acknowledgments and TCP take, in words; if there are several sessions, return the longest
-    times."""
+    """Return, in words, how long acknowledgments and TCP round trips take.
+
+    If there are several sessions, the longest times are returned.
+    """
     acknowledged, round_trips = [0.0], [0.0]
     for one in sessions:
         acknowledged.append(one.acknowledged_s or 0.0)
@@ -205,7 +212,7 @@ def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
 def other_sessions(
     topology: Topology, said: Mapping[str, tuple[NodeStatus, PeersStatus]], rates: Rates, now_s: float
 ) -> Iterator[dict[str, Any]]:
-    """Return the sessions with peers outside the topology, in the form of `link_facts`."""
+    """Yield the sessions with peers outside the topology, in the form of `link_facts`."""
     for name, (status, peers) in said.items():
         for session in status.sessions:
             if topology.manager_name(session.manager):
@@ -231,7 +238,10 @@ def other_sessions(
 
 
 def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:
-    """Return whether a queue's next hop is this queue manager. Before its GUID is known, the address decides."""
+    """Return whether a queue's next hop is this queue manager.
+
+    Until its GUID is known, the address decides.
+    """
     if queue.next_manager:
         return queue.next_manager == manager
     host, _, port = queue.next_hop.rpartition(":")

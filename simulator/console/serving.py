@@ -1,4 +1,4 @@
-"""A running console, with its address, its token, and the parts that answer requests."""
+"""A running console: its address, its token, and the parts that answer requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
 """The default port of a console. If another program uses it, the console takes any other port."""
 LOOK_PATIENCE_S: Final = 0.3
-"""How many seconds the run may take to report its broken links."""
+"""The number of seconds that a run may take to report which links are broken."""
 ADVICE: Final = "name another with --listen, or leave that out"
 
 
@@ -43,11 +43,13 @@ async def serve_console(
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled. The value passed to `task_status` is the address to open, which contains the token.
+    """Serve until cancelled.
+
+    The value passed to `task_status` is the address to open, which contains the token.
 
     Args:
-        log: takes the console's problems and its users' deeds.
-        address: where to listen; None for the default port, or for any other port if that is taken.
+        log: takes the console's problems and the operations of its users.
+        address: where to listen; None for the default port, or for any other port if that one is taken.
         tokens: a file of `mqproto tokens`; users whose token has the role `read` may only look.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Everything that a page shows at one moment, built after each round of polls."""
+"""Everything that a page shows at one moment, built after each poll of the nodes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class State:
     """Turns samples into the page's state.
 
     Attributes:
-        place: the nodes' topology and folder, with the queues that they report.
-        broken: the faults that users made, by the names of links.
-        traffic: the progress of the console's own traffic.
-        breakable: None if nothing can be broken; False if only nodes can be broken; True if links can be, too.
+        place: the nodes' topology and folder, with the queues that the nodes report.
+        broken: the faults that users made, keyed by the names of links.
+        traffic: returns the progress of the console's own traffic.
+        breakable: whether links can be broken as well as nodes, as the value of `links`; None if nothing can be broken.
     """
 
     def __init__(self, place: Place) -> None:
@@ -54,7 +54,7 @@ class State:
         return msgspec.json.encode({"topology": topology.name, **drawn_map(topology, self._pairs)})
 
     def now(self, samples: Mapping[str, Sample]) -> bytes:
-        """Return the whole state, as JSON."""
+        """Return the whole current state, as JSON."""
         now_s = trio.current_time()
         self._learn(samples)
         topology = self.place.topology
@@ -96,7 +96,7 @@ class State:
         return msgspec.json.encode(found)
 
     def _learn(self, samples: Mapping[str, Sample]) -> None:
-        """Learn the queues that nodes have now."""
+        """Learn which queues the nodes have now."""
         topology = self._declared
         changed = False
         for name, sample in samples.items():

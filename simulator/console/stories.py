@@ -31,7 +31,7 @@ FAILED_SHOWN: Final = 200
 RUNGS: Final = 300
 PAUSE_S: Final = 1.0
 MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
-"""The words with which a line about one message begins."""
+"""The pattern of the beginning of a line about one message; its group is the message's identifier."""
 WRONG: Final = frozenset(
     {
         *DROPS,
@@ -50,19 +50,22 @@ MEANINGS: Final = {
     "wrong": "it was refused or dropped, or expired",
     "handshake": "another step at one node",
 }
-"""The meanings of the colours in a message's ladder."""
+"""The meanings of the colors in a message's ladder."""
 AT_ONCE: Final = trio.CapacityLimiter(1)
-"""The limit for the number of questions answered at a time. It is 1, because logs and stores may be large."""
+"""The limit for the number of questions that are answered at the same time.
+
+It is 1: logs and stores may be large.
+"""
 
 
 async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Explain why something waits, like `mqproto explain`.
+    """Explain why something waits, as `mqproto explain` does.
 
     Faults that users made come first, because many messages may follow.
 
     Raises:
         UsageError, FormatNameError: there is no such queue.
-        NodeUnreachable: its node does not run.
+        NodeUnreachable: the queue's node is not running.
     """
     subject = asked.get("of", "")
     account, found = await asked_after(place, subject, FIRST, node=asked.get("node") or None)
@@ -73,7 +76,7 @@ async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return the story of a message, like `mqproto history`.
+    """Return the story of a message, as `mqproto history` does.
 
     Raises:
         UsageError: no message is named.
@@ -105,7 +108,7 @@ async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
-    """Return the failed messages, like `mqproto failed list`."""
+    """Return the failed messages, as `mqproto failed list` does."""
     async with AT_ONCE:
         failures, unknown = await trio.to_thread.run_sync(failed_in, place, FailureFilter())
     return {
@@ -137,7 +140,10 @@ def _since_s(found: MessageStory, step: Step) -> float:
 
 
 def _ladder(found: MessageStory, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
-    """Return a ladder of the same steps, each between the parties that took it."""
+    """Return a ladder diagram of a story's steps; None if there are none.
+
+    Each rung connects the parties to a step.
+    """
     if not found.steps:
         return None
     columns: dict[str, int] = {}
@@ -167,7 +173,7 @@ def _ladder(found: MessageStory, steps: list[dict[str, Any]], topology: Topology
 
 
 def _ends(step: Step, destination: str, topology: Topology) -> tuple[str, str]:
-    """Return the sender and the receiver of a step; both are the same for a step at one place."""
+    """Return the sender and the receiver of a step; both are the same if the step happens in one place."""
     peer = known_as(topology, str(step.facts.get("manager", step.facts.get("peer", ""))))
     if peer and step.event in (Waypoint.SENT, Waypoint.RESENT):
         return step.who, peer

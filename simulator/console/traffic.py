@@ -1,7 +1,7 @@
-"""Traffic for users to watch: one node sends numbered messages to another, where a consumer checks their order.
+"""Traffic for users to watch: numbered messages from one node to another, which checks their order.
 
-The traffic has its own queue, so it does not touch other messages. The queue stays for the next run. Messages that an
-earlier run left in the queue, or on their way to it, have the number of that run and are dropped.
+The traffic has its own queue, so it does not affect other messages. The queue remains for the next run. Messages that
+an earlier run left in the queue, or on their way to it, have that run's number and are dropped.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ QUEUE: Final = "console-traffic"
 MOST_PER_S: Final = 500
 TICK_S: Final = 0.1
 PATIENCE_S: Final = 3_600.0
-"""How many seconds a node may be down. A request to it is carried out once when the node is back."""
+"""The number of seconds for which a node may be down.
+
+A request to it is carried out once, when the node is back.
+"""
 LOOK_S: Final = 0.5
-"""The interval, in seconds, at which the consumer checks for the end, and a client for its node."""
+"""The seconds between the consumer's checks for the end, and between attempts to reach a node."""
 LIMIT: Final = 100
 
 
 class Count(msgspec.Struct):
     """The progress of the traffic.
 
-    wrong: how many messages came before one with a lower number.
-    twice: how many messages came again.
+    wrong: the number of messages that arrived before one with a lower number.
+    twice: the number of messages that arrived again.
     failure: why the traffic ended before it was stopped; empty if it did not.
     """
 
@@ -53,7 +56,7 @@ class Count(msgspec.Struct):
 
 
 class NumbersSeen:
-    """The numbers of the messages that have come."""
+    """Takes in the numbers of the messages that arrive, and updates the counts."""
 
     def __init__(self, count: Count) -> None:
         self._count = count
@@ -77,7 +80,7 @@ class NumbersSeen:
 
 
 class ConsoleTraffic:
-    """One sender and one consumer at a time."""
+    """The console's traffic: one sender and one consumer at a time."""
 
     def __init__(self, place: Callable[[], Place], log: FilteringBoundLogger) -> None:
         self._place = place
@@ -87,14 +90,18 @@ class ConsoleTraffic:
         self._count: Count | None = None
 
     def facts(self) -> dict[str, Any] | None:
-        """Return the progress of the traffic; None if there was none yet."""
+        """Return the progress of the traffic; None if there has been none yet."""
         return None if self._count is None else msgspec.to_builtins(self._count)
 
     def start(self, ends: tuple[str, str], rate: int) -> None:
         """Begin to send messages.
 
+        Args:
+            ends: the names of the node that sends and the node that receives.
+            rate: the number of messages per second.
+
         Raises:
-            UsageError: there is traffic already, or the nodes or the rate are not valid.
+            UsageError: there is already traffic, or the nodes or the rate are not valid.
         """
         topology = self._place().topology
         if self._count is not None and not self._done.is_set():
@@ -107,7 +114,7 @@ class ConsoleTraffic:
         self._wanted.set()
 
     def stop(self) -> None:
-        """Stop sending, and end the traffic once everything is received."""
+        """Stop sending, and end the traffic once everything has been received."""
         if self._count is not None:
             self._count.running = False
 
@@ -136,7 +143,7 @@ class ConsoleTraffic:
             nursery.cancel_scope.cancel()
 
     async def _with(self, name: str, task: Callable[[Client], Awaitable[None]]) -> None:
-        """Run a task with a client of a node, once the node runs."""
+        """Run a task with a client of a node, as soon as the node is running."""
         while True:
             place = self._place()
             try:
@@ -148,7 +155,7 @@ class ConsoleTraffic:
 
 
 async def _have_queue(client: Client, found: list[str]) -> None:
-    """Make sure that the queue exists; return its format name, which is valid at every node."""
+    """Make sure that the queue exists; append its format name, which is valid on every node, to `found`."""
     known = {queue.name: queue for queue in await client.declared()}
     queue = known.get(QUEUE) or await client.make(QUEUE, transactional=True)
     found.append(f"PRIVATE={guid_text(client.manager)}\\{queue.identifier:08x}")

@@ -1,6 +1,6 @@
 """Polls the nodes several times a second, once for all browsers, and only while somebody looks.
 
-The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
+The requests are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
 does not delay the others. It is shown with its last answer and the age of that answer.
 """
 
@@ -22,17 +22,17 @@ from mqproto.simulator.topology.places import Place
 LOOK_S: Final = 0.4
 """The number of seconds between two polls of the nodes."""
 PATIENCE_S: Final = 0.3
-"""How many seconds one round waits for the slowest node."""
+"""The number of seconds for which one poll waits for the slowest node."""
 GIVEN_UP_S: Final = 30.0
-"""How many seconds one request waits for its answer."""
+"""The number of seconds for which one request waits for its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The answer of a node.
+    """The last answer of a node.
 
-    status, peers: None if it does not run.
-    at_s: when it was asked, by trio's clock.
+    status, peers: the answers to the two requests; None if the node is not running.
+    at_s: the time at which it was asked, on trio's clock.
     """
 
     at_s: float
@@ -42,14 +42,14 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""The number of seconds between the closing of the last page and the end of the actions that pages began."""
+"""When no page has been open for this many seconds, the actions that pages began are ended."""
 
 
 class NodeWatch:
     """Polls nodes while somebody looks.
 
     Args:
-        tell: gets the samples by the nodes' names after each round.
+        tell: called after each poll with the samples, keyed by the nodes' names.
         left: called when nobody has looked for LEFT_S.
     """
 
@@ -71,7 +71,7 @@ class NodeWatch:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Count somebody as looking while the block runs."""
+        """Count one more viewer while the block runs."""
         self._lookers += 1
         self._looked.set()
         try:
@@ -86,7 +86,7 @@ class NodeWatch:
         self._hurry.set()
 
     async def run(self) -> None:
-        """Poll the nodes until cancelled."""
+        """Poll the nodes until this task is cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 # A page that is loaded again is away for a moment.
@@ -102,7 +102,7 @@ class NodeWatch:
                     await self._hurry.wait()
 
     async def _round(self, nursery: trio.Nursery) -> None:
-        """Ask each node whose previous request has been answered."""
+        """Poll each node that has answered its previous request."""
         self._answered = trio.Event()
         for name in self._place.topology.nodes:
             if name not in self._asked:
@@ -130,8 +130,8 @@ class NodeWatch:
         """Return a sample of a node.
 
         Raises:
-            NodeUnreachable: it does not run.
-            MqprotoError: it does not answer, or cannot.
+            NodeUnreachable: the node is not running.
+            MqprotoError: the node does not answer, or its answer is an error.
         """
         with trio.move_on_after(GIVEN_UP_S):
             async with connect(

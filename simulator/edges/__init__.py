@@ -1,1 +1,1 @@
-"""The edges: the gateway takes messages in over HTTP, the trigger calls services, and the history records outcomes."""
+"""The edges: the gateway accepts messages, the trigger calls services, the history records outcomes."""

@@ -1,5 +1,9 @@
-"""The terminal output of a gateway or trigger, which says what it waits for, and reports the first failure. The log has
-all failures."""
+"""The terminal output of a gateway or trigger.
+
+It says what the program waits for, and reports the first failure.
+
+The log has all failures.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,22 @@ import trio
 from mqproto.simulator.base.program.output import complain
 
 PATIENCE_S: Final = 2.0
-"""A program that has waited for this many seconds says what it waits for."""
+"""The number of seconds after which a program that still waits says what it waits for."""
 QUIET_S: Final = 10.0
-"""The minimum number of seconds between two lines of one kind, even if failures and successes alternate."""
+"""The minimum number of seconds between two lines of one kind, even if they alternate with successes."""
 
 RETRIED: Final = "retried"
 GIVEN_UP: Final = "given up"
-"""The kinds of failures that end all attempts."""
+"""The kind of failure after which a message is not attempted again."""
 
 FURTHER: Final = "until one is processed, the log alone has more"
 
 
 class FirstFailures:
-    """Reports the first failure, and then no further one until a message has been processed.
+    """Reports the first failure, and then no more failures until a message has been processed.
 
     Args:
-        queue: the queue whose messages these are.
+        queue: the queue whose messages are processed.
         say: called with each line.
     """
 
@@ -40,14 +44,14 @@ class FirstFailures:
         self._said_s = dict.fromkeys(self._awaited, -QUIET_S)
 
     def retried(self, message: str, reason: str, next_try_s: float) -> None:
-        """Report that a message failed and is attempted again after this many seconds."""
+        """Report that a message has failed, and will be attempted again after this many seconds."""
         if self._is_news(RETRIED):
             self._say(
                 f"{self._queue}: {message} failed ({reason}) and is tried again in {next_try_s:g} s; {FURTHER}"
             )
 
     def given_up(self, message: str, reason: str, copy_in: str) -> None:
-        """Report that a message is not attempted again.
+        """Report that a message will not be attempted again.
 
         Args:
             copy_in: the queue that has a copy; empty if the message was rejected.
@@ -60,7 +64,7 @@ class FirstFailures:
             self._say(f"{self._queue}: {message} is given up ({reason}): {whose}; {FURTHER}")
 
     def processed(self) -> None:
-        """Note that a message was processed."""
+        """Record that a message was processed."""
         self._awaited = dict.fromkeys(self._awaited, True)
 
     def _is_news(self, kind: str) -> bool:
@@ -79,9 +83,10 @@ def on_screen(text: str) -> None:
 
 
 async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
-    """Print what a gateway or trigger waits for, if it is not ready soon.
+    """If a gateway or trigger is not ready soon, print what it waits for.
 
-    start: the command that starts its node.
+    Args:
+        start: the command that starts its node.
     """
     await trio.sleep(PATIENCE_S)
     if not ready.is_set():

@@ -3,7 +3,7 @@
     Content-Encoding            because the body is not changed
     traceparent, tracestate     if the trace is valid; otherwise both are left out  [Trace Context] 3.2, 3.3
     ce-*                        the attributes of a CloudEvent in binary mode  [CloudEvents HTTP] 3.1
-    declared headers            those that the gateway is told to take, and the trigger to pass on
+    declared headers            those that the gateway is told to accept, and the trigger to pass on
 
 These headers are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write.
 So a trigger passes on only declared headers and valid traces. Headers are ignored when a retry is compared with its
@@ -46,7 +46,7 @@ RESERVED: Final = frozenset(
         ),
     }
 )
-"""Headers that belong to one connection, are secret, or are set by us."""
+"""The headers that are never forwarded: those of a connection, those that are secret, and our own."""
 RESERVED_PREFIXES: Final = ("mq-", "webhook-")
 
 
@@ -54,7 +54,7 @@ class Forwarding:
     """The set of headers that are forwarded.
 
     Args:
-        declared: the names of headers besides those that are always forwarded.
+        declared: the names of further headers, in addition to those that are always forwarded.
 
     Raises:
         UsageError: a declared header cannot be forwarded.
@@ -62,14 +62,14 @@ class Forwarding:
 
     def __init__(self, declared: Iterable[str] = ()) -> None:
         self.names = tuple(dict.fromkeys([*ALWAYS, *(_declared(name) for name in declared)]))
-        """The names of forwarded headers in lower case, without the CloudEvents headers."""
+        """The names of the forwarded headers, in lower case, except the headers of CloudEvents."""
 
     def taken(self, names: Collection[str], values: Callable[[str], list[str]]) -> dict[str, str]:
-        """Return the headers of a request that are forwarded.
+        """Return those headers of a request that are forwarded.
 
         Args:
             names: the names of the request's headers, in lower case.
-            values: returns all values of a header.
+            values: a function that returns all values of a header.
 
         Raises:
             UsageError: an attribute of a CloudEvent occurs twice.
@@ -84,8 +84,9 @@ class Forwarding:
         return with_trace(found, trace_of(found)) if found else found  # No reason to refuse a message.
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return a message's headers for its consumer. Its trace is included only if it is valid, because not every
-        sender checks it.
+        """Return the headers of a message that its consumer gets.
+
+        The trace is included only if it is valid, because not every sender checks it.
         """
         found = {name: value for name, value in headers.items() if self._travels(name)}
         return with_trace(found, trace_of(found)) if found else found

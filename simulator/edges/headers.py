@@ -1,8 +1,8 @@
-"""Message properties as HTTP headers, for both gateway and trigger.
+"""Message properties as HTTP headers, for both the gateway and the trigger.
 
 Texts are UTF-8, percent-encoded. A property that a message lacks has no header. The producer's Content-Type, its id and
 the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`). A message with another
-extension goes without them.
+extension does without them.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ HEADERS: Final = {
     ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
     SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
-"""The properties of a message that headers may give, besides its content type."""
+"""The properties of a message that headers may give, in addition to its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
 EXTENSION_ROOM_BYTES: Final = 4_096
-"""The limit, in bytes, up to which a header contains the extension. Of a longer extension it gives only the size,
-because servers refuse long headers.
+"""The size, in bytes, up to which a header contains the whole extension.
+
+For a longer extension, a header gives only its size, because servers refuse long headers.
 """
 
 
 class MessageOptions(DraftOptions, total=False):
-    """The properties of a `Draft` that headers give. Queues may be given by any kind of name."""
+    """The properties of a `Draft` that headers may give. Queues may be given by any kind of name."""
 
     label: str
 
@@ -111,7 +112,10 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
 
 
 def headers_of(options: MessageOptions) -> dict[str, str]:
-    """Return the headers for these options; `options_in` reads them. `MQ-Body-Type` has the number of the body type."""
+    """Return the headers for these options, which `options_in` reads.
+
+    `MQ-Body-Type` has the number of the body type.
+    """
     asked = options.get("acknowledgments", 0)
     extension = options.get("extension", b"")
     correlation_id = options.get("correlation_id", b"")
@@ -138,7 +142,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
 
 
 def _said(text: str) -> str:
-    """Return the value of a header that may also just say yes, in which case the value is empty."""
+    """Return the value of a header; empty if the header just says yes."""
     return "" if text.casefold() == YES else text
 
 

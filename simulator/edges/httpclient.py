@@ -1,14 +1,14 @@
-"""HTTP/1.1 to a small number of servers, over connections that stay open. h11 has the protocol, trio the sockets.
+"""HTTP/1.1 to a small number of servers, over connections that stay open.
 
-We used httpx and httpcore before. They have features that we do not want: redirections, cookies, proxies,
-decompression, HTTP/2, a pool for thousands of servers. With them, a POST on loopback took about 1,400 function calls,
-eight cancel scopes and six turns of trio's loop, which was more than half of a trigger's cost per delivery. Here it
-takes about 350 function calls.
+h11 has the protocol, trio the sockets. We used httpx and httpcore before. They have features that we do not want:
+redirections, cookies, proxies, decompression, HTTP/2, and a pool for thousands of servers. With them, a POST on
+loopback took about 1,400 function calls, eight cancel scopes and six turns of trio's loop. That was more than half of a
+trigger's cost per delivery. Here it takes about 350 function calls.
 
     nothing is repeated      because a request that was sent may have been carried out
     one at a time            on each connection; idle connections are used again for KEPT_S, unless the other end has
                              closed them or sent something unrequested
-    an early answer          is read even if the rest of the body is not taken any more
+    an early answer          is read even if the server no longer accepts the rest of the body
     a late answer            counts if it has arrived when the time is up: a process or machine that was stopped for
                              longer still reads the data that is there, without waiting
 """
@@ -28,20 +28,20 @@ import trio
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 ANSWER_LIMIT_BYTES: Final = 65_536
-"""How many bytes of an answer's body are read."""
+"""The number of bytes of an answer's body that are read."""
 HEAD_LIMIT_BYTES: Final = 102_400
 TOGETHER_BYTES: Final = 65_536
-"""The number of bytes up to which a body is sent in one write with its head."""
+"""The maximum size, in bytes, of a body that is sent together with its head in one write."""
 KEPT_S: Final = 5.0
 KEPT: Final = 64
-"""How many idle connections to one server are kept, and for how many seconds."""
+"""The number of idle connections to one server that are kept, for KEPT_S seconds each."""
 CLOSED: Final = "the other end closed it without an answer"
 PORTS: Final = {"http": 80, "https": 443}
 ALPN: Final = ("http/1.1",)
 
 
 class HttpError(Exception):
-    """There is no answer; the text says why, and may be empty."""
+    """There is no answer. The text says why; it may be empty."""
 
 
 class NotConnectedError(HttpError):
@@ -53,7 +53,10 @@ class BrokenError(HttpError):
 
 
 class ResponseHeaders(Mapping[str, str]):
-    """Headers of an answer by name, ignoring case; the first header of a name counts."""
+    """The headers of an answer, keyed by name, ignoring case.
+
+    If a name occurs twice, its first header counts.
+    """
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields
@@ -75,7 +78,7 @@ class ResponseHeaders(Mapping[str, str]):
 class Response(NamedTuple):
     """A complete answer.
 
-    body: None if it is longer than ANSWER_LIMIT_BYTES.
+    body: None if the body is longer than ANSWER_LIMIT_BYTES.
     """
 
     status: int
@@ -84,7 +87,7 @@ class Response(NamedTuple):
 
 
 class HttpClient:
-    """Posts requests. The caller closes it at the end.
+    """Posts requests. The caller must close it at the end.
 
     Args:
         trusted: the TLS context that checks certificates; None to trust the authorities that httpx trusts.
@@ -95,13 +98,13 @@ class HttpClient:
         self._kept: dict[tuple[str, str, int], list[_HttpConnection]] = {}
 
     async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-        """Return a URL's answer.
+        """Post a request, and return its answer.
 
         Args:
-            headers: all except Host, Content-Length and Connection, in ASCII.
+            headers: all headers except Host, Content-Length and Connection, in ASCII.
 
         Raises:
-            HttpError: the URL does not answer.
+            HttpError: there is no answer.
         """
         place = url.scheme, url.host, url.port or PORTS[url.scheme]
         kept = self._kept.setdefault(place, [])
@@ -126,7 +129,7 @@ class HttpClient:
         self._kept.clear()
 
     def _waiting(self, kept: list[_HttpConnection]) -> _HttpConnection | None:
-        """Return the most recent reusable connection, if any; close those that cannot be used again."""
+        """Return the most recently used connection that can be used again, if any; close those that cannot."""
         now_s = trio.current_time()
         while kept and kept[0].kept_until_s < now_s:
             kept.pop(0).close()
@@ -164,7 +167,7 @@ class HttpClient:
 
 
 class _HttpConnection:
-    """One connection, with one request at a time.
+    """One connection, which carries one request at a time.
 
     socket: the socket below TLS.
     stream: the stream above TLS; without TLS, the plain stream.
@@ -185,7 +188,10 @@ class _HttpConnection:
         return self._socket.is_quiet
 
     def may_go_on(self) -> bool:
-        """Whether another request may follow. Data beyond the answer would be mistaken for the next answer."""
+        """Return whether another request may follow.
+
+        If data follows the answer, no request may follow, because the data would pass for the next answer.
+        """
         are_done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if are_done and not self._is_over and self._http.trailing_data == (b"", False):
             self._http.start_next_cycle()
@@ -254,7 +260,7 @@ class _HttpConnection:
 
 
 def basic(url: httpx.URL) -> dict[str, str]:
-    """Return the Authorization header for the user in a URL."""
+    """Return the Authorization header for the user in a URL; empty if the URL names none."""
     if not url.userinfo:
         return {}
     return {"Authorization": f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"}

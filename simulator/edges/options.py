@@ -1,5 +1,7 @@
-"""The options of a gateway, and those of a trigger, which say when, how often and in which order it attempts messages
-again."""
+"""The options of a gateway, and those of a trigger.
+
+A trigger's options determine when, how often and in which order it attempts messages again.
+"""
 
 from __future__ import annotations
 
@@ -56,17 +58,17 @@ SupervisedOption = Annotated[bool, value(hidden=True)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Delays between attempts, which grow.
+    """The delays between attempts, which increase.
 
     interval_s: the delay after the first failed attempt.
-    factor: each delay is the previous one multiplied by this.
+    factor: the factor by which a delay is multiplied to get the next one.
     limit_s: the maximum delay.
-    attempts: how often a message may be delivered.
+    attempts: the maximum number of times that a message is delivered.
     jitter: the share, from 0 to 1, by which a delay may be shorter, so that messages do not all return at once. The
-    reduction depends only on the message and the attempt, so the same message has the same delays again.
+        reduction depends only on the message and the attempt, so the same message always has the same delays.
 
     Raises:
-        UsageError: a value is beyond its limits.
+        UsageError: a value is not within its limits.
     """
 
     interval_s: Annotated[float, "Seconds until the second attempt.", value(min=0, max=86_400)] = 1
@@ -81,7 +83,7 @@ class Retries:
             raise UsageError(f"jitter {self.jitter:g}: must be 0 to 1")
 
     def delay_s(self, attempt: int, message: str) -> float:
-        """Return how many seconds to wait after a failed attempt. The first attempt is 1."""
+        """Return the number of seconds to wait after a failed attempt. The number of the first attempt is 1."""
         delay_s = min(self.interval_s * self.factor ** min(attempt - 1, EXPONENT_LIMIT), self.limit_s)
         if not self.jitter:
             return delay_s
@@ -92,13 +94,15 @@ class Retries:
 class Policy:
     """How a trigger treats the messages of its queue.
 
-    error_queue, in_doubt_queue: transactional queues, by any name; empty or NONE for none.
-    timeout_s: how many seconds a consumer or resolver may take to answer.
-    stop_s: how many more seconds pending answers may take when the trigger stops.
-    group_by: CORRELATION to order messages within each correlation id, with all messages that have none as one group;
-    empty for one order for the whole queue.
-    parallel: how many groups are processed at once.
-    breaker: after this many successive failures with one cause, the queue is held (breaker.py); 0 for never.
+    error_queue: the transactional queue for failed messages, by any kind of name; empty or NONE for none. If the
+        options leave it empty, run.py chooses one.
+    in_doubt_queue: the transactional queue for messages in doubt; empty for the error queue.
+    timeout_s: the number of seconds within which a consumer or resolver must answer.
+    stop_s: the additional number of seconds for pending answers when the trigger stops.
+    group_by: CORRELATION to keep messages with the same correlation id in order; all messages that have none form one
+        group. Empty to keep all messages of the queue in order.
+    parallel: the number of groups that are processed at the same time.
+    breaker: the number of successive failures with one cause after which the queue is held (breaker.py); 0 for never.
     """
 
     error_queue: Annotated[
@@ -135,10 +139,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOptions:
-    """The requested options.
+    """The options that were requested.
 
     url, call: the consumer; exactly one of the two is set.
-    error_field: see callee.py. ca, certificate, key: see access.py.
+    error_field: see callee.py.
+    ca, certificate, key: see access.py.
     headers_file, signing_secrets: used for the consumer's URL, and for a resolver's URL on the same server.
 
     Raises:
@@ -231,10 +236,10 @@ class GatewayOptions:
     """The options of a gateway, as given.
 
     name: distinguishes the gateways of one node, each of which has a journal.
-    history: a database's URL; empty for a file beside the stores.
-    keep_days: how long all users of the history keep ids; None for the history's own setting.
+    history: the URL of a database; empty for a file in the folder of the stores.
+    keep_days: the number of days for which all users of the history keep ids; None for the history's own setting.
     tls_certificate, tls_key, tls_clients: see admission.py.
-    traces: the URL of the collector for its spans; empty for the URL in the environment.
+    traces: the URL of the collector for the gateway's spans; empty for the URL in the environment.
     """
 
     place: Place
@@ -302,6 +307,6 @@ class GatewayOptions:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address on which to listen."""
+        """The address to listen on."""
         host, port = read_address(self.listen.removesuffix(":0"), "--listen", PORT)
         return host, 0 if self.listen.endswith(":0") else port

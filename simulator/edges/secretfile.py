@@ -1,4 +1,4 @@
-"""Files that only their owner may read: bearer tokens, headers, signing secrets."""
+"""Files that only their owner may read, with bearer tokens, headers or signing secrets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LIMIT_BYTES: Final = 2**20
 
 
 def read_secret(path: Path, what: str) -> str:
-    """Return the content of such a file.
+    """Return the content of a file that only its owner may read.
 
     Args:
-        what: words for its contents, such as `the tokens`.
+        what: words for the content, such as `the tokens`.
 
     Raises:
         UsageError: the file cannot be read, others can read it, or it is not text of a reasonable size.

@@ -1,4 +1,4 @@
-"""The outcome of a message that a gateway has accepted, as far as the gateway's document history has it."""
+"""The outcome of a message that a gateway has accepted, as far as the gateway's history knows it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
     """The report about one life of a message.
 
-    message: its identifier as a message; empty while it is under way, or if it was not recorded.
-    message_class: the class of the acknowledgment that ended it.
-    ended: when it ended, UTC.
-    attempts: how often its consumer was called.
+    message: the message's identifier in that life; empty while it is under way, or if it was not recorded.
+    message_class: the class of the acknowledgment that ended the life.
+    ended: when the life ended, UTC.
+    attempts: the number of times that the message's consumer was called.
     reason: the consumer's answer.
     """
 
@@ -41,12 +41,14 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
-    """The report about a message: its current life, and its earlier lives. After each earlier life, the message was
-    sent again.
+    """The report about a message: its current life, and its earlier lives.
+
+    After each earlier life, it was sent again.
 
     id: the producer's id.
-    failure: if it failed at a trigger, `business error` or `retrieval failure`.
-    copy_in: the queue that has the trigger's copy of it.
+    before: the earlier lives.
+    failure: `business error` or `retrieval failure` if the message failed at a trigger.
+    copy_in: the queue that has the trigger's copy of the message.
 
     Only a trigger knows `failure` and `copy_in`; they are in its reports (telling.py), but not in answers to GET.
     """
@@ -61,7 +63,7 @@ class Trail(Lived, frozen=True, omit_defaults=True):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The history's record of an accepted message.
 
-    admin_queue: the producer's own queue, which gets the acknowledgments instead of the gateway.
+    admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the gateway.
     """
 
     id: str
@@ -72,7 +74,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class Confirmation(msgspec.Struct, frozen=True):
     """The history's record of an acknowledgment.
 
-    time_s: when the queue manager that ended the message wrote the acknowledgment, in Unix time.
+    time_s: the Unix time at which the acknowledgment was written by the queue manager that ended the message.
     """
 
     message_class: str
@@ -80,10 +82,10 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The history's record of a life that ended because an operator sent the message again: the message's state until
-    then.
+    """The history's record of a life that ended because an operator sent the message again.
 
-    again: its new identifier; empty until that is known.
+    state, attempts, reason: those of the message at the end of this life.
+    again: the message's new identifier; empty until it is known.
     """
 
     state: State
@@ -93,24 +95,31 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ENDS: Final = "ends"
-"""The scope, in the history, of Confirmations by the identifiers of messages (gateway/confirmations.py)."""
+"""The scope, in the history, of Confirmations.
+
+The keys are the identifiers of messages (gateway/confirmations.py).
+"""
 OWN_QUEUES: Final = "own-queues"
-"""The scope, in the history, of the queues to which gateways' confirmations come, by their format names. These
-documents are started, but never finished, so that they are kept."""
+"""The scope, in the history, of the queues in which gateways get confirmations.
+
+The keys are their format names.
+
+These documents are started but never finished, so that they are kept.
+"""
 OUTCOMES: Final = msgspec.json.Decoder(Outcome)
 CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"
-"""The scope, in the history, of Lives, each by its identifier."""
+"""The scope, in the history, of Lives. The keys are their identifiers."""
 LIFE: Final = msgspec.json.Decoder(Life)
 LIVES_LIMIT: Final = 100
-"""The maximum number of lives of a message that are followed."""
+"""The maximum number of a message's lives that are followed."""
 
 
 async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
     r"""Return the trail of a message; None if no message with this id was accepted.
 
     Args:
-        queue: such as `destination\orders`.
+        queue: the message's queue, such as `destination\orders`.
         key: the producer's id.
         of: the identifier of the last life to report; by default, that of the current life.
 
@@ -158,7 +167,10 @@ def called(known: Evidence, record: Record) -> None:
 
 
 def ended(known: Evidence, name: str, record: Record) -> None:
-    """Add the confirmation for one of a message's lives, by the identifier of that life."""
+    """Add the confirmation for one of a message's lives to its evidence.
+
+    `name` is the identifier of that life.
+    """
     if record.outcome:
         end = CONFIRMATIONS.decode(record.outcome)
         known.ends[name], known.ended_s[name] = end.message_class, end.time_s

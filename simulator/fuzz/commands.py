@@ -222,8 +222,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the report for people: the number of packets, the number of those that each question was about, and the
-    findings."""
+    """Yield the lines of the report: the numbers of packets, in all and by question, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"
@@ -245,8 +244,9 @@ def lines(report: Report) -> Iterator[str]:
 
 @contextmanager
 def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar. Call the yielded function with the elapsed seconds and the findings so far. In a pipe,
-    nothing is shown.
+    """Show a progress bar; in a pipe, show nothing.
+
+    Call the yielded function with the elapsed seconds and the number of findings so far.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

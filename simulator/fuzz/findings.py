@@ -1,6 +1,6 @@
 """The findings of a fuzzer, in groups. One command repeats a finding from its file.
 
-A finding is two files of the same name: `.bin` has the minimised bytes, for any tool that reads packets; `.toml` says
+A finding is two files with the same name: `.bin` has the minimized bytes, for any tool that reads packets; `.toml` says
 how they were made, what was seen, and which command shows it again.
 """
 
@@ -27,9 +27,9 @@ class FuzzFinding:
 
     group: the kind of fault, and its place. Two findings of one group are considered the same fault.
     detail: what was seen, in one line.
-    data: the bytes that show it; several packets follow each other.
-    how: everything needed to repeat and to understand it, as words, numbers, and lists of these. "fuzz" names the
-        fuzzer that repeats it, `parser` or `peer`.
+    data: the bytes that show the fault; if they are several packets, one follows the other.
+    how: everything that is needed to repeat and to understand the finding, as words, numbers, and lists of these.
+        "fuzz" names the fuzzer that repeats it, `parser` or `peer`.
     """
 
     group: str
@@ -39,17 +39,17 @@ class FuzzFinding:
 
     @property
     def name(self) -> str:
-        """The name of its files: a short form of the group, and enough of a digest to distinguish the finding from
-        others."""
+        """The name of the finding's files: a short form of the group, and a digest that makes it unique."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.group.lower())[:LONGEST_SLUG].strip("-")
         return f"finding-{slug}-{hashlib.sha256(self.group.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 class Findings:
-    """The findings of a run, one of each group, and how often each has occurred.
+    """The findings of a run: one of each group, and the number of times that each has occurred.
 
     Args:
-        folder: the folder for their files, which are written as they are found; None to keep them in memory.
+        folder: the folder for the files of the findings, which are written as the findings are made; None to keep the
+            findings in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -61,8 +61,10 @@ class Findings:
         return len(self.first)
 
     def knows(self, group: str) -> bool:
-        """Return whether there is a finding of this group. If so, the finding is counted, and need not be minimised
-        again."""
+        """Return whether there is already a finding of this group.
+
+        If so, count it; it need not be minimized again.
+        """
         if group not in self.first:
             return False
         self.counts[group] += 1
@@ -76,13 +78,13 @@ class Findings:
             save(finding, self.folder)
 
     def close(self) -> None:
-        """Write the counts into the files."""
+        """Write into the files how often each finding has occurred."""
         if self.folder is not None:
             for group, finding in self.first.items():
                 save(finding, self.folder, self.counts[group])
 
     def lines(self) -> list[str]:
-        """Return the lines for people: each finding, how often it occurred, and the command that repeats it."""
+        """Return lines with each finding, how often it occurred, and the command that repeats it."""
         found = []
         for group, finding in self.first.items():
             count = self.counts[group]
@@ -107,7 +109,7 @@ class Findings:
 
 
 def shown(data: bytes, limit: int = 40) -> str:
-    """Return the number of bytes, and the first of the bytes as hex."""
+    """Return the number of bytes, and the first bytes in hex."""
     more = "..." if len(data) > limit else ""
     return f"{len(data)} bytes: {data[:limit].hex()}{more}" if data else "no bytes at all"
 
@@ -123,7 +125,7 @@ def command(finding: FuzzFinding, folder: Path) -> str:
 
 
 def save(finding: FuzzFinding, folder: Path, count: int = 1) -> Path:
-    """Write both files; return the path of the one that repeats it."""
+    """Write both files of a finding; return the path of the file that repeats it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(finding, folder)
     path.with_suffix(".bin").write_bytes(finding.data)
@@ -144,7 +146,7 @@ def load(path: Path) -> FuzzFinding:
     """Return the finding that has this `.toml` or `.bin` file.
 
     Raises:
-        UsageError: it is not the file of a finding, or the other file is missing.
+        UsageError: this is not the file of a finding, or the other file is missing.
     """
     try:
         entries = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
@@ -159,8 +161,10 @@ def load(path: Path) -> FuzzFinding:
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML. Strings, numbers, booleans and arrays are written as in JSON, except for DEL and lone
-    surrogates."""
+    """Return a value as TOML.
+
+    Strings, numbers, booleans and arrays are as in JSON, except for DEL and lone surrogates.
+    """
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(each) for each in value)}]"
     if isinstance(value, str):

@@ -1,4 +1,7 @@
-"""Makes findings smaller: leaves out parts as long as the same fault shows, and then sets bytes to zero."""
+"""Makes findings smaller.
+
+Parts are left out as long as the same fault still shows; then bytes are set to zero.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from mqproto.simulator.fuzz.roles import role_of
 from mqproto.wire import SeenField
 
 TRIES: Final = 5_000
-"""The maximum number of tries for one fault."""
+"""The maximum number of attempts to make one finding smaller."""
 
 Part = TypeVar("Part")
 
@@ -19,7 +22,7 @@ Part = TypeVar("Part")
 async def minimised(
     parts: Sequence[Part], still: Callable[[list[Part]], Awaitable[bool]], tries: int = TRIES
 ) -> list[Part]:
-    """Return the fewest of these parts, such as the steps of a conversation, that still show the fault.
+    """Return as few of these parts, such as steps of a conversation, as still show the fault.
 
     Args:
         still: returns whether the given parts show the same fault, which is true for all of them together.
@@ -35,22 +38,25 @@ async def minimised(
 
 
 def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int = TRIES) -> bytes:
-    """Return the shortest packet that still shows the same fault, with as many zeros as possible.
+    """Return the shortest packet that is found to show the same fault, with as many zeros as possible.
 
-    Whole sections are left out first, then fields, then bytes, each with PacketSize unchanged or repaired. The
-    remaining bytes are set to zero where the fault still shows.
+    First whole sections are left out, then fields, then bytes, each with PacketSize unchanged or repaired. Then the
+    remaining bytes are set to zero as long as the fault still shows.
     """
     return shrunk(packet, STEPS, still, tries)
 
 
 def without_fields(packet: bytes) -> Iterator[bytes]:
-    """Yield the packet without one section or field, the largest first."""
+    """Yield versions of the packet, each without one section or field; the largest are left out first."""
     for start, stop in spans_of(packet):
         yield from _repaired_or_not(packet, packet[:start] + packet[stop:])
 
 
 def without_announced(packet: bytes) -> Iterator[bytes]:
-    """Yield the packet without a part that a flag announces or a length counts, and without that flag or count."""
+    """Yield versions of the packet, each without one part that a flag announces or a length counts.
+
+    The flag is cleared, or the length is set to zero.
+    """
     for candidate in unannounced(packet):
         yield from _repaired_or_not(packet, candidate)
 
@@ -58,8 +64,8 @@ def without_announced(packet: bytes) -> Iterator[bytes]:
 def lower_lengths(packet: bytes) -> Search[bytes]:
     """Make lengths and counts as small as possible, so that the bytes that they count can be left out.
 
-    A count beyond the end of the packet is only halved, because the limit of memory or time is not exact, and a finding
-    just above the limit would not show again.
+    A count beyond the end of the packet is only halved. The limit of memory or time is not exact, and a finding just
+    above the limit would not show again.
     """
     for field in fields_of(packet):
         if not role_of(field.section, field.name).derived:
@@ -77,7 +83,7 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Leave out bytes, halves first, from the end, because later bytes mostly depend on earlier ones."""
+    """Leave out bytes, halves first, from the end on, because later bytes mostly depend on earlier ones."""
     size = len(packet) // 2
     while size:
         end = len(packet)
@@ -92,7 +98,7 @@ def fewer_bytes(packet: bytes) -> Search[bytes]:
 
 
 def zeros(packet: bytes) -> Search[bytes]:
-    """Set bytes to zero, many at a time at first."""
+    """Set bytes to zero, first many at a time, then fewer."""
     size = len(packet)
     while size:
         for start in range(0, len(packet), size):
@@ -112,12 +118,12 @@ STEPS: Final[tuple[Step[bytes], ...]] = (
 
 
 def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
-    """Yield the candidate with PacketSize repaired, and then unchanged, if these differ from the packet."""
+    """Yield the candidate with PacketSize repaired, and then unchanged, unless it equals the packet."""
     return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 
 def unannounced(packet: bytes) -> Iterator[bytes]:
-    """Yield the packet without a section and with one flag clear, or without a field and with one length zero."""
+    """Yield the packet without one part, and also with one flag cleared or one length set to zero."""
     fields = [field for field in fields_of(packet) if field.size]
     announcing = [
         (word, word.value & ~(bits.limit << bits.first))
@@ -144,7 +150,7 @@ def _written(packet: bytes, field: SeenField, value: int) -> bytes:
 
 
 def spans_of(packet: bytes) -> list[tuple[int, int]]:
-    """Return the ranges of sections and fields in the packet, the largest first."""
+    """Return the ranges of all sections and fields in the packet, the largest first."""
     fields = [field for field in fields_of(packet) if field.size]
     spans = {(section.start, section.stop) for section in sections_of(fields)}
     spans |= {(field.offset, field.offset + field.size) for field in fields}

@@ -1,9 +1,9 @@
 """Mutations of valid packets, derived from the layouts.
 
-`mutants` goes through every single mutation of a packet in a fixed order; `mutate` draws one mutation, or a few that
-are combined. They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that
-announce missing parts, sections that end in unexpected places. Each mutation either leaves PacketSize unchanged, or
-repairs it so that a parser reads on.
+`mutants` yields every single mutation of a packet in a fixed order; `mutate` draws one at random, or a combination of a
+few. They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that announce
+missing parts, sections that end in unexpected places. Each mutation either leaves PacketSize unchanged, or repairs it
+so that a parser reads on.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ _WORDS: Final = (
     *(number.to_bytes(2, "little") for number in (0x8000, 0xFFFF)),
     SIGNATURE.to_bytes(4, "little"),
 )
-"""The values that overwrite a few bytes: limits, and the signature of a packet."""
+"""The values with which an edit overwrites a few bytes: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""The number of bytes up to which a field is cut everywhere. A longer field is cut only in its first and last
-LONG_FIELD // 2 bytes, because further cuts would teach nothing."""
+"""The size, in bytes, of the longest field that is cut at every offset. A longer field is cut only within its first and
+last LONG_FIELD // 2 bytes, because further cuts would reveal nothing new.
+"""
 SMALL_CHOICE: Final = 32
-"""The number of possible values of a field, or of some of its bits, up to which each value is tried."""
+"""The highest number of possible values, of a field or of some of its bits, for which every value is tried."""
 
 
 class Mutant(NamedTuple):
@@ -72,7 +73,7 @@ class Edit(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """Fields that are together under one name: a header, a queue's name, or an element of a list."""
+    """Fields that are grouped under one name: a header, a queue's name, or an element of a list."""
 
     name: str
     start: int
@@ -84,7 +85,10 @@ class FieldGroup(NamedTuple):
 
 
 def mutants(packet: bytes) -> Iterator[Mutant]:
-    """Yield every systematic mutation of a packet or a Ping, in a fixed order, each also with PacketSize repaired."""
+    """Yield every systematic mutation of a packet or a Ping, in a fixed order.
+
+    Where possible, also yield each mutation with PacketSize repaired.
+    """
     plan = plan_of(packet)
     for edit in chain(plan.edits, plan.truncations()):
         data = edit.of(packet)
@@ -95,7 +99,7 @@ def mutants(packet: bytes) -> Iterator[Mutant]:
 
 
 def mutate(packet: bytes, dice: random.Random) -> Mutant:
-    """Draw one mutation, or a few that are combined. Each is a systematic one, or an accident to a few bytes."""
+    """Draw one mutation, or a combination of a few. Each is a systematic edit, or random damage to a few bytes."""
     plan = plan_of(packet)
     roll = dice.random()
     edits = [plan.draw(dice) for _ in range(1 if roll < 0.6 else 2 if roll < 0.9 else 3)]
@@ -119,7 +123,9 @@ def _start(edit: Edit) -> int:
 
 
 def with_honest_size(data: bytes) -> bytes:
-    """Return the bytes with their true PacketSize; unchanged without a whole BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+    """Return the bytes with their true PacketSize, or unchanged if they do not have a whole BaseHeader.  [MS-MQMQ]
+    2.2.19.1
+    """
     if len(data) < _HEAD_SIZE:
         return data
     rides = _FLAGS.unpack_from(data)[0] & _RIDES_OR_INTERNAL == _RIDES
@@ -147,8 +153,9 @@ class EditPlan:
         self._has_size = any(field.name == "base.packet_size" for field in self.fields)
 
     def repairable(self, edit: Edit) -> bool:
-        """Return whether PacketSize may be repaired after an edit. It may if there is a PacketSize, and the edit does
-        not write it."""
+        """Return whether PacketSize may be repaired after an edit: true if the packet has one and the edit does not
+        change it.
+        """
         return self._has_size and (edit.start >= _SIZE_AT + _WORD.size or edit.stop <= _SIZE_AT)
 
     def draw(self, dice: random.Random) -> Edit:
@@ -161,7 +168,7 @@ class EditPlan:
         return edits[int(dice.random() * len(edits))]
 
     def _accident(self, dice: random.Random) -> Edit:
-        """Draw an accident at a random place: a changed byte or word, a cut, or a few bytes lost or doubled."""
+        """Draw random damage at a random place: a changed byte or word, a cut, or a few bytes removed or duplicated."""
         size = len(self.packet)
         at = int(dice.random() * size)
         match int(dice.random() * 5):
@@ -181,7 +188,7 @@ class EditPlan:
                 return Edit(f"{counted(len(some))} at byte {at} doubled", "doubled", at, at, some)
 
     def truncations(self) -> Iterator[Edit]:
-        """Yield a cut after every byte. There are too many of these to store."""
+        """Yield an edit for every offset at which the packet can be cut. There are too many of these to store."""
         size = len(self.packet)
         for field in self.fields:
             for at in range(field.offset, field.offset + field.size):
@@ -257,7 +264,7 @@ def fields_of(packet: bytes) -> list[SeenField]:
 
 
 def sections_of(fields: Sequence[SeenField]) -> Iterator[FieldGroup]:
-    """Yield everything that has several fields; an outer section comes before those inside it."""
+    """Yield each section that contains other fields; an outer section comes before the sections inside it."""
     spans: dict[str, FieldGroup] = {}
     for field in fields:
         for length, letter in enumerate(field.name):
@@ -269,8 +276,9 @@ def sections_of(fields: Sequence[SeenField]) -> Iterator[FieldGroup]:
 
 
 def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Iterator[int]:
-    """Yield values at which arithmetic with this number of bits goes wrong, and values next to the current one and to
-    limits."""
+    """Yield values at which arithmetic with this number of bits goes wrong, and values close to the current one and to
+    the limits.
+    """
     top, sign = 2**bits, 2 ** (bits - 1)
     values = {0, 1, 2, sign - 1, sign, sign + 1, top - 2, top - 1}
     values |= {value - 1, value + 1, value // 2, value * 2, value ^ sign}
@@ -280,11 +288,12 @@ def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Itera
 
 
 def wrapping(value: int, bits: int, offset: int, left: int) -> set[int]:
-    """Return lengths and counts that are wrong, or seem right to a parser that computes with this number of bits.
+    """Return wrong lengths and counts, including some that seem right to a parser that computes with this number of
+    bits.
 
     Args:
         offset: the field's offset in its packet.
-        left: how many bytes come after it.
+        left: the number of bytes after the field.
     """
     top = 2**bits
     lies = {left - 1, left, left + 1, left // 2, left // 2 + 1, left // 4, left // 4 + 1}
@@ -315,7 +324,7 @@ def _written(name: str, kind: str, field: SeenField, value: int) -> Edit:
 
 
 def _of_text(field: SeenField) -> Iterator[Edit]:
-    """Yield a text without its NUL, with a second NUL, and with half a character."""
+    """Yield edits of a text that remove its NUL, add NULs where none belongs, or leave half a character."""
     start, stop = field.offset, field.offset + field.size
     middle = start + field.size // 4 * 2
     yield Edit(f"{field.name} without NUL", "text", stop - 2, stop, b"A\0")
@@ -334,7 +343,7 @@ def _of_bytes(field: SeenField) -> Iterator[Edit]:
 
 
 def _of_room(field: SeenField) -> Iterator[Edit]:
-    """Yield edits that add or remove a few bytes of a field."""
+    """Yield edits that insert a few bytes before a field, or remove some of its bytes."""
     start, stop = field.offset, field.offset + field.size
     for new in (b"\0", b"\xff" * 2, bytes(4)):
         yield Edit(f"{counted(len(new))} inserted before {field.name}", "inserted", start, start, new)

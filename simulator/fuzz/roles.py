@@ -32,8 +32,8 @@ class Role(NamedTuple):
 
     derived: whether it follows from other fields, as a length, a size or a count does.
     constant: whether it always has the same value.
-    limits: numbers that occur in the rules about it.
-    bits: its bits that have names.
+    limits: numbers that occur in the rules about the field.
+    bits: those of its bits that have names.
     """
 
     derived: bool = False
@@ -57,7 +57,7 @@ def numbers_in(expression: Any) -> Iterator[int]:
 
 
 def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
-    """Return the names that a record has for the bits of one of its words."""
+    """Return the names that a record gives to the bits of one of its words."""
     found = []
     for name, bits in names_of_bits(kind) if kind else ():
         if bits.attribute != word:
@@ -70,7 +70,7 @@ def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
 
 
 def layouts_in(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
-    """Yield each layout within a part, with the record to which it belongs."""
+    """Yield each layout within a part, together with the record to which the layout belongs."""
     match bare(part):
         case Record() as record:
             yield from layouts_in(record.layout, record.kind)
@@ -108,7 +108,7 @@ def _roles() -> dict[tuple[str, str], Role]:
 
 
 ROLES: Final = _roles()
-"""The roles, by the section of the specification and the name in its layout."""
+"""The roles, keyed by the section of the specification and the field's name in its layout."""
 
 PLAIN: Final = Role()
 

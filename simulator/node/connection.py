@@ -1,4 +1,4 @@
-"""A connected socket, which a node uses for neighbours and for clients."""
+"""A connected socket, which a node uses both for neighbors and for clients."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from mqproto.simulator.base.sockets import round_trip_s
 from mqproto.simulator.base.tap import Tap
 
 READ_BYTES: Final = 256 * 1024
-"""The maximum number of bytes that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
+"""The maximum number of bytes that one read takes. Reads of 1,400 bytes have only a fifteenth of the throughput."""
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
-"""How many seconds a connection that we close may take to send its queued data, and how many bytes it may receive
-meanwhile."""
+"""Limits for a connection that we close: the seconds (above) in which to send its queued data, and the number of bytes
+that it may receive meanwhile.
+"""
 
 
 def read_buffer() -> memoryview:
-    """Return a buffer for reads. All connections of a thread may share it, so idle ones cost next to nothing."""
+    """Return a buffer for reads. All connections of a thread may share it, so that idle ones cost next to nothing."""
     return memoryview(bytearray(READ_BYTES))
 
 
@@ -66,7 +67,7 @@ class Connection:
         self._flushed.set()
         self.unsent_bytes = 0
         self.failure: OSError | None = None
-        """Why nothing more can be sent. A reader sees an end or an error as well."""
+        """The error that prevents all further sending, if any. A reader sees an end or an error as well."""
 
     @property
     def is_closed(self) -> bool:
@@ -79,7 +80,7 @@ class Connection:
         return None if self.is_closed else round_trip_s(self._socket)
 
     def send(self, data: bytes) -> None:
-        """Send all data in order, without waiting. A broken connection drops it."""
+        """Send all data in order, without waiting. If the connection is broken, the data is dropped."""
         if self.failure is not None or self.is_closed:
             return
         sent = 0
@@ -126,11 +127,11 @@ class Connection:
             self._flushed.set()
 
     async def flushed(self) -> None:
-        """Return when no data waits to be sent, because all of it has left or the connection is broken."""
+        """Return when no data is waiting to be sent, because all of it has left or the connection is broken."""
         await self._flushed.wait()
 
     async def readable(self) -> None:
-        """Return when there is something to read, an end or an error.
+        """Return when there is data to read, or the end of the stream, or an error.
 
         Raises:
             trio.ClosedResourceError: `close` was called before or during the wait.
@@ -140,7 +141,8 @@ class Connection:
         await trio.lowlevel.wait_readable(self._socket)
 
     def read(self, limit_bytes: int = READ_BYTES) -> memoryview | None:
-        """Return the data that has arrived, up to a limit; empty at the end of the stream, None if nothing has arrived.
+        """Return the data that has arrived, up to a limit. It is empty at the end of the stream, and None if nothing
+        has arrived.
 
         The result is in the buffer, so use it before the next checkpoint.
 
@@ -161,7 +163,7 @@ class Connection:
         return self._buffer[:size]
 
     async def finish(self) -> None:
-        """Send the queued data, wait until the other side ends too, and close. This takes at most 2 s and 16 MiB.
+        """Send the queued data, wait until the other side ends, too, and close. This takes at most 2 s and 16 MiB.
 
         If we closed at once, the kernel could send a reset, which would overtake the last data.
         """

@@ -36,13 +36,13 @@ VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The maximum size of the payload of a request, in bytes. An answer may have any size."""
 OUTSTANDING_LIMIT: Final = 64
-"""The maximum number of requests of one client that may lack an answer."""
+"""The maximum number of one client's requests that may be waiting for an answer."""
 PROFILE: Final = 64
-"""How many instance identifiers of an invoker a node keeps, with their outcomes."""
+"""The number of an invoker's instance identifiers that a node keeps, together with their outcomes."""
 BIRTH_BYTES: Final = 16
 """The size, in bytes, of an invoker's birth, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
-"""For how many days of running time a node remembers an absent client with a journal."""
+"""The number of days of running time for which a node remembers an absent client that has a journal."""
 TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
 """The maximum number of messages in one request to send, receive or peek. The sends of one request form one
@@ -55,8 +55,9 @@ HEAD_BYTES: Final = _head.size
 
 
 class Operation(IntEnum):
-    """The requests and answers. Those below 32 may be repeated at will; those from 32 to 63 are numbered, and performed
-    once."""
+    """The requests and answers. Requests below 32 may be repeated at will; requests from 32 to 63 are numbered, and are
+    performed only once.
+    """
 
     HELLO = 0
     QUEUES = 1
@@ -93,8 +94,9 @@ class ControlFrame(NamedTuple):
 
 
 class ControlError(MqprotoError):
-    """The bytes do not form a frame, or a frame is not a valid request; `request` is the number of that request, or 0
-    if it is unknown.
+    """The bytes do not form a frame, or a frame is not a valid request.
+
+    request: the number of the invalid request, or 0 if it is unknown.
     """
 
     def __init__(self, text: str, request: int = 0) -> None:
@@ -107,7 +109,7 @@ class InDoubt(MqprotoError):  # noqa: N818
 
 
 class RolledBack(MqprotoError):  # noqa: N818
-    """A transaction ended without a commit, because its connection or node ended. Its messages are back in their
+    """A transaction ended without a commit, because its connection or node ended. Its messages were restored to their
     places.
     """
 
@@ -120,12 +122,12 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
     """Names, in 16 bytes, the invoker of numbered operations on this connection. The invoker's earlier connection ends
     now.
 
-    lasting: whether it survives its process, and may come back after a long time.
-    following: the identifier of its next operation, 0 to 255, so that a reused identifier is not taken for that of an
-        old operation.
-    birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it. In that case the node
-        relies on `following` and on the first identifier that is invoked.
-    recalls: whether it has lost its last outcomes and its next identifier, so that the Hello has to give both.
+    lasting: whether the invoker survives its process, and may come back after a long time.
+    following: the identifier of the invoker's next operation, 0 to 255. With it, a reused identifier is not taken for
+        that of an old operation.
+    birth: the `birth` in the invoker's last `Hello`; empty if there was none, or if the invoker does not keep it. If it
+        is empty, the node relies on `following` and on the first identifier that is invoked.
+    recalls: whether the invoker has lost its last outcomes and its next identifier, so that the Hello has to give both.
     """
 
     invoker: bytes = b""
@@ -139,13 +141,14 @@ class Hello(msgspec.Struct, array_like=True):
     """The node's identity. Only this frame is certain to keep its form in another `version`.
 
     life: a number that is new each time the node starts. Everything that the node kept only in memory is then gone.
-    profile: how many instance identifiers of an invoker it keeps.
-    birth: distinguishes a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if
-    the invoker is lasting, and introduces itself with it from then on.
+    profile: the number of instance identifiers that the node keeps for each invoker.
+    birth: distinguishes a forgotten invoker from a new one. The invoker stores it before it invokes anything, on disk
+        if the invoker is lasting, and shows it in its introductions from then on.
     remembered: False if the node has forgotten the invoker's earlier operations. Then nobody knows whether an operation
-    without an outcome was performed, and it may not be invoked again.
-    following, outcomes: after an introduction with `recalls`, the identifier of its next operation, and the remembered
-        outcomes in their kept form, in any order.
+        without an outcome was performed, and it may not be invoked again.
+    following: after an introduction with `recalls`, the identifier of the invoker's next operation.
+    outcomes: after an introduction with `recalls`, the remembered outcomes in the form in which they are kept, in any
+        order.
     """
 
     version: int
@@ -160,10 +163,10 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one or several destinations, whose names are separated by commas. Either all or none are
-    transactional, each as its own transaction; all are accepted, or none.
+    """Messages for one or several destinations, whose names are separated by commas. Either all are accepted, or none.
+    Either all are transactional, each in its own transaction, or none.
 
-    Queues may be given by any of their names, also in the drafts.
+    Queues may be given by any of their names, in the drafts, too.
 
     tag: a value that means something only to the client; it is kept with the outcome.
     """
@@ -174,16 +177,16 @@ class Send(msgspec.Struct, array_like=True):
 
 
 class SendTogether(msgspec.Struct, array_like=True):
-    """One transaction: transactional messages, each with its destination. All of them are accepted or none."""
+    """One transaction: transactional messages, each with its destination. Either all of them are accepted, or none."""
 
     messages: list[tuple[str, Draft]]
 
 
 class Sent(msgspec.Struct, array_like=True):
-    """The messages are accepted, and on disk if they are recoverable. Copies of a message are adjacent, in the order in
-    which the destinations were named.
+    """The messages are accepted, and are on disk if they are recoverable. Copies of a message are adjacent, in the
+    order in which the destinations were named.
 
-    runs: their ordinals, as the pair (first, count) for each run of successive ordinals.
+    runs: the messages' ordinals, as a pair (first, count) for each run of successive ordinals.
     tag: the tag of the `Send`.
     """
 
@@ -192,7 +195,7 @@ class Sent(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, ordinals: Iterable[int], tag: bytes = b"") -> Sent:
-        """Return a Sent for these ordinals."""
+        """Return a Sent for messages with these ordinals."""
         runs: list[list[int]] = []
         following = -1
         for ordinal in ordinals:
@@ -209,11 +212,12 @@ class Sent(msgspec.Struct, array_like=True):
 
 
 class Receive(msgspec.Struct, array_like=True):
-    """Asks for up to `limit` messages, as soon as there is one, or for none after `timeout_s`; null waits forever. The
-    messages are handed out in a transaction. SETTLE ends it, and the end of the connection rolls it back.
+    """Asks for up to `limit` messages. The answer comes as soon as there is at least one message, or comes without
+    messages after `timeout_s`; null waits forever. The messages are handed out in a transaction. SETTLE ends it, and
+    the end of the connection rolls it back.
 
-    chosen: if given, exactly the messages with these sources and ordinals are taken instead, at once.
-    fence: 0, or the receiver's epoch. Receivers of lower epochs give way: their unsettled messages go back first, and
+    chosen: if given, exactly the messages with these sources and ordinals are taken instead, without waiting.
+    fence: 0, or the receiver's epoch. Receivers with lower epochs give way: their unsettled messages go back first, and
         they get nothing more.
     """
 
@@ -225,8 +229,9 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader, and how often each was handed out, including this time; -1 if that is
-    unknown."""
+    """Packets without a SessionHeader, and the number of times that each was handed out, including this time; -1 if
+    that number is unknown.
+    """
 
     transaction: int
     packets: list[bytes]
@@ -234,7 +239,7 @@ class Messages(msgspec.Struct, array_like=True):
 
 
 class Peek(msgspec.Struct, array_like=True):
-    """Asks for the first messages of a queue. The answer has only messages in the node's memory."""
+    """Asks for the first messages of a queue. The answer contains only messages that are in the node's memory."""
 
     queue: str
     limit: int
@@ -262,13 +267,13 @@ class Settle(msgspec.Struct, array_like=True):
 
 
 class Abandon(msgspec.Struct, array_like=True):
-    """Ends the wait of a receive, which is answered at once. A receive that was already answered is not affected."""
+    """Ends the wait of a receive, which is answered at once. A receive that already has an answer is not affected."""
 
     request: int
 
 
 class Hold(msgspec.Struct, array_like=True):
-    """Pauses the outgoing queues with a name, or resumes them. A second request changes nothing."""
+    """Pauses or resumes all outgoing queues that a name means. Repeating the request changes nothing."""
 
     queue: str
     on_hold: bool
@@ -297,8 +302,8 @@ class PeerFacts(msgspec.Struct, array_like=True):
 
     host: its address or name; empty to forget the queue manager, or if it has moved to where its GUID was last seen.
     guid: the GUID of the queue manager at `host`; empty if unknown.
-    keys: its public keys, by purpose; each is the content of a file from `mqproto keys make`.
-    also: further addresses of it.
+    keys: its public keys, keyed by purpose; each is the content of a file from `mqproto keys make`.
+    also: its further addresses.
     """
 
     name: str
@@ -310,9 +315,10 @@ class PeerFacts(msgspec.Struct, array_like=True):
 
 
 class Explain(msgspec.Struct, array_like=True):
-    """Asks about a destination queue or node, or a message by its identifier; empty for all queues.
+    """Asks about a destination queue or node, or about a message.
 
-    limit: how many messages of each queue to report; it is ignored for all queues.
+    subject: a name, or the identifier of a message; empty for all queues.
+    limit: the number of messages of each queue to report, which is ignored if the request is about all queues.
     """
 
     subject: str
@@ -322,9 +328,10 @@ class Explain(msgspec.Struct, array_like=True):
 class QueueReceiver(msgspec.Struct, array_like=True):
     """An application that receives from a queue: it waits for messages, or has unsettled ones.
 
-    pid, uid, user: the process that connected, according to the kernel; None and empty if unknown.
-    since_s: when it first received from the queue over this connection, UTC.
-    messages, given_s: how many messages it has not settled, and when it was given the first of them, UTC.
+    pid, uid, user: the process that connected, according to the kernel; None, None and an empty text if it is unknown.
+    since_s: the time, in UTC, at which it first received from the queue over this connection.
+    messages: the number of messages that it has not settled.
+    given_s: the time, in UTC, at which it was given the first of these messages.
     program: the first words of its command; empty if the system does not report it.
     """
 
@@ -339,10 +346,11 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """The answer of a node about a subject: queues, sequences and messages, of which the oldest of each queue come
+    """The answer of a node about a subject: queues, sequences and messages. The oldest messages of each queue come
     first.
 
-    receivers: the receivers of these queues; unlisted_receivers: how many more there are.
+    receivers: the receivers of these queues.
+    unlisted_receivers: the number of further receivers, which are not listed.
     """
 
     status: NodeStatus
@@ -356,9 +364,9 @@ class QueueWish(msgspec.Struct, array_like=True):
     one.
 
     queue: a path name, or the queue's own name.
-    transactional, public: only for a new queue; public is its GUID.
-    quota_kb, journal_quota_kb: 0 for no limit.
-    authenticated, privacy, weak_ciphers, senders: parts of its Protection.
+    transactional, public: whether the queue is transactional, and its public GUID; both only for a new queue.
+    quota_kb, journal_quota_kb: the quotas of the queue and its journal; 0 for no limit.
+    authenticated, privacy, weak_ciphers, senders: parts of the queue's Protection.
     """
 
     queue: str
@@ -381,13 +389,13 @@ class Declared(msgspec.Struct, array_like=True):
 
 
 class OneQueue(msgspec.Struct, array_like=True):
-    """A queue of the node or, for PURGE, an outgoing one."""
+    """A queue of the node or, for PURGE, also an outgoing queue."""
 
     queue: str
 
 
 class SendBack(msgspec.Struct, array_like=True):
-    """Messages from a dead-letter queue or a journal to send again, by source and ordinal; null for all."""
+    """Messages in a dead-letter queue or a journal that are to be sent again, by source and ordinal; null for all."""
 
     queue: str
     messages: list[tuple[bytes, int]] | None
@@ -435,7 +443,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.MAKE: QueueWish,
     Operation.CHANGE: QueueWish,
 }
-"""Each request and its parameters."""
+"""The parameters of each request, as a type."""
 
 RESULTS: Final[dict[int, Any]] = {
     Operation.HELLO: Hello,
@@ -460,7 +468,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.MAKE: DeclaredQueue,
     Operation.CHANGE: DeclaredQueue,
 }
-"""Each request, and the result in its DONE."""
+"""The result in the DONE of each request, as a type."""
 
 NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
 """The requests that carry an instance identifier."""
@@ -469,7 +477,7 @@ FAILURES: Final[dict[str, type[MqprotoError]]] = {
     kind.__name__: kind
     for kind in (TopologyError, FormatNameError, QuotaExceeded, UsageError, ControlError, InDoubt, RolledBack)
 }
-"""The errors that a FAILED may name. A client raises the same errors."""
+"""The errors that a FAILED may name, keyed by name. A client raises the same errors."""
 
 LARGE_BYTES: Final = 1 << 16
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -522,27 +530,27 @@ def failed(request: int, error: Exception) -> bytes:
 
 
 def failure(error: Exception) -> ControlFrame:
-    """Return a FAILED in the form that a client gets. It gets its number when it is framed."""
+    """Return a FAILED in the form that a client gets. The request's number is added when it is framed."""
     return ControlFrame(Operation.FAILED, 0, encode(Failure.of(error)))
 
 
 def done(result: object) -> ControlFrame:
-    """Return a DONE. It gets its number when it is framed."""
+    """Return a DONE in the form that a client gets. The request's number is added when it is framed."""
     return ControlFrame(Operation.DONE, 0, encode(result))
 
 
 def kept(answer: ControlFrame) -> bytes:
-    """Return an answer in the form that a node keeps: one byte for DONE or FAILED, and the payload."""
+    """Return an answer in the form in which a node keeps it: one byte for DONE or FAILED, and the payload."""
     return bytes((answer.operation,)) + answer.payload
 
 
 def recalled(outcome: bytes) -> ControlFrame:
-    """Return an answer from the form in which it was kept."""
+    """Return the answer that is kept in this form."""
     return ControlFrame(outcome[0], 0, outcome[1:])
 
 
 def tagged(outcome: bytes) -> Sent | None:
-    """Return the Sent in a kept outcome if it has a tag; otherwise None."""
+    """Return the Sent in a kept outcome if it has a tag, or None if there is no such Sent."""
     try:
         sent = _sent_decoder.decode(outcome[1:]) if outcome[0] == Operation.DONE else None
     except msgspec.MsgspecError:
@@ -570,7 +578,7 @@ def result(operation: Operation, answer: ControlFrame) -> Any:
     """Return the result in an answer.
 
     Raises:
-        UsageError, FormatNameError, TopologyError: the node says what was wrong with the request.
+        UsageError, FormatNameError, TopologyError: the request was wrong; the error says what the node reported.
         ControlError: the answer is not valid.
     """
     try:

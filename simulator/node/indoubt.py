@@ -1,4 +1,4 @@
-"""Lists the messages that wait in a restored store, because they may have been delivered already.
+"""Lists the messages that are waiting in a restored store, because they may already have been delivered.
 
 None of these messages is held back, because nobody knows which of them were delivered. Destinations drop the messages
 that they remember. People can compare the list with what really happened.
@@ -31,7 +31,8 @@ PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
 class InDoubtList(NamedTuple):
     """The result of writing a list.
 
-    messages: how many messages it has; transactional: how many of these are transactional.
+    messages: the number of messages in the list.
+    transactional: the number of these messages that are transactional.
     """
 
     file: Path
@@ -68,7 +69,7 @@ def list_in_doubt(store: Store, life: NewLife) -> InDoubtList:
 
 
 def lists_of(store: Path) -> list[str]:
-    """Return the names of the lists beside a store, that of the oldest life first."""
+    """Return the names of the lists next to a store, starting with the list of the oldest life."""
     pattern = PATTERN.format(name=glob.escape(store.stem), number="*")
     return sorted((path.name for path in store.parent.glob(pattern)), key=lambda name: (len(name), name))
 

@@ -1,6 +1,6 @@
 """One queue manager in one process: sockets and a disk around the core.
 
-`Transports` and `ClientService` feed the core the data from neighbours and clients. `RunningNode.pump` takes the core's
+`Transports` and `ClientService` feed the core the data from neighbors and clients. `RunningNode.pump` takes the core's
 decisions in batches. mqproto/manager/carry.py carries them out by calling the node's methods.
 """
 
@@ -91,12 +91,12 @@ MAKE_ROOM: Final = (
 class NodeSockets(NamedTuple):
     """The sockets that a node serves.
 
-    neighbours, clients: listening sockets.
+    neighbours, clients: the listening sockets for neighbors and for clients.
     pings: the socket of the ping port, if the node answers Pings.
-    for_tls: listens for neighbours that speak TLS, if the node has certificates.
+    for_tls: listens for neighbors that speak TLS, if the node has certificates.
     for_readers: listens for clients that may only look, if there are any.
     for_scrapes: listens for requests for metrics over HTTP, if wanted.
-    unanswered: why Pings are not answered, although they should be; empty if nothing is wrong.
+    unanswered: the reason if Pings are not answered although they should be; empty if nothing is wrong.
     """
 
     neighbours: socket.socket
@@ -112,11 +112,11 @@ class RunningNode:
     """One running queue manager. `run_node` makes it; `stop` ends it.
 
     Args:
-        directory: its knowledge about itself and other queue managers.
-        store: its store, just opened.
+        directory: what the node knows about itself and other queue managers.
+        store: its store, which has just been opened.
         log: takes its notes.
         recording: records everything that it sends and receives, if wanted.
-        certificates: its own certificate and those of its neighbours, if it has links with TLS.
+        certificates: its own certificate and those of its neighbors, if it has links with TLS.
         guard: has its keys, if the libraries are installed.
         tracer: takes spans, if wanted.
     """
@@ -180,7 +180,9 @@ class RunningNode:
         )
 
     def _restored(self, state: StoredState, guard: NodeGuard | None, *, is_traced: bool) -> QueueManager:
-        """Return the core in the state that the store has. The directory gets the queues and peers in it."""
+        """Return the core in the state that the store holds. The directory learns of the queues and peers in this
+        state.
+        """
         directory = self._directory
         core = QueueManager(
             directory.node.guid,
@@ -220,7 +222,9 @@ class RunningNode:
         return "its disk is full" if self._store.room_bytes == 0 else ""
 
     def _followed(self, tracer: Tracer) -> Stays:
-        """Return the spans of messages that belong to a trace. The library is imported only if it is needed."""
+        """Return the object that makes spans of messages that belong to a trace. The library is imported only if it is
+        needed.
+        """
         from mqproto.simulator.base.traces.sdk.stays import Stays
 
         node, called = self._directory.node, partial(known_as, self._directory.topology)
@@ -276,7 +280,7 @@ class RunningNode:
         return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
-        """Until the node stops, repeat: let others feed the core, commit its writes, and send."""
+        """Until the node stops, keep letting others feed the core, committing the core's writes, and sending."""
         now = self._clock.now()
         while not self._stopping:
             self._turns.begin()
@@ -338,7 +342,7 @@ class RunningNode:
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Write notes to the log, and notes about a trace to its spans."""
+        """Write notes to the log, and write notes about a trace to its spans."""
         if not notes:
             return
         now_s = self._clock.now().uptime_ms / 1_000
@@ -365,11 +369,11 @@ class RunningNode:
         self._pings.ask(ping)
 
     def connect(self, connect: OpenTransport) -> None:
-        """Connect to a neighbour."""
+        """Connect to a neighbor."""
         self._transports.open(connect)
 
     def send(self, send: SendBytes) -> None:
-        """Send to a neighbour."""
+        """Send bytes to a neighbor."""
         self._transports.send(send)
 
     def close(self, close: CloseTransport) -> None:
@@ -393,17 +397,17 @@ async def run_node(
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbours and clients can connect.
+    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbors and clients can connect.
 
     Args:
         topology: all nodes.
         name: the node to run.
         directory: the folder of its store, `NAME.sqlite`; by default `places.default_directory`.
-        allow_remote: whether to listen on an address that is not on loopback, if the topology has one.
-        remote_metrics: whether to do the same for metrics; by default like `allow_remote`.
+        allow_remote: whether to listen on an address beyond loopback, if the topology has one.
+        remote_metrics: whether to do the same for metrics; by default the same as `allow_remote`.
         queues: queues to make if they do not exist.
-        capture: the pcapng file for what it sends and receives; an existing one is continued.
-        log: takes the log; by default standard error.
+        capture: the pcapng file for what the node sends and receives; an existing file is continued.
+        log: takes the log; by default, it goes to standard error.
 
     Raises:
         StoreError: the disk fails, or another process has the store. The text is one line, as for all of these errors.
@@ -460,7 +464,8 @@ def _listening(
     """Open the sockets of a node; `held` closes them.
 
     Args:
-        allow_remote, scrapes_remote: whether the node may listen beyond loopback; the second is for scrapes.
+        allow_remote: whether the node may listen beyond loopback for neighbors and for Pings.
+        scrapes_remote: whether the node may listen beyond loopback for scrapes.
 
     Raises:
         UsageError: an address is taken, or listening there is not allowed.
@@ -509,7 +514,7 @@ def _tell_of_store(lines: FilteringBoundLogger, store: Store, doubt: InDoubtList
 def _tell_started(
     lines: FilteringBoundLogger, view: NodeDirectory, store: Path, sockets: NodeSockets, capture: Path | None
 ) -> None:
-    """Log the node's addresses, and any problem that others may have with them."""
+    """Log the node's addresses, and whatever may keep others from reaching it or let them see too much."""
     node = view.node
     lines.info(
         "started",
@@ -549,14 +554,14 @@ def serve(
 ) -> None:
     """Run one node until SIGTERM or SIGINT, for `mqproto node`.
 
-    Print a line that begins with `ready` once neighbours and clients can connect.
+    Print a line that begins with `ready` once neighbors and clients can connect.
 
     Args:
-        run: `run_node` with its arguments except for the log; it also lists the errors.
+        run: `run_node` with all its arguments except the log; `run_node` also lists the errors.
         name: the node's name.
         log: the file for the log, which rotates.
         supervised: whether to end when standard input ends, so that the node does not outlive its parent, and to print
-            a line that begins with `opening` before the store is opened, for tests that kill nodes at every moment.
+            a line that begins with `opening` before the store is opened, for tests that kill nodes at any moment.
     """
     # Each neighbour and each client takes one descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -607,7 +612,7 @@ def _check_metrics() -> None:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Unwrap an MqprotoError from trio's groups, if nothing else went wrong."""
+    """Raise an MqprotoError without trio's groups around it, if nothing else went wrong."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""Pings over UDP: requests to neighbours, and answers to theirs.  [MS-MQQB] 2.1.2
+"""Pings over UDP: requests to neighbors, and answers to their requests.  [MS-MQQB] 2.1.2
 
 The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
 never goes to a ping port. A node examines about 12,800 requests a second, and the system drops the rest. It answers all
@@ -31,21 +31,23 @@ from mqproto.wire.layouts.ping import ping_packet
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """The number of bytes to read: one more than a Ping has, to detect longer datagrams."""
 ROUND: Final = 128
-"""The number of requests that are examined before the node does anything else."""
+"""The maximum number of requests that are examined before the node does anything else."""
 ROUND_OF_STRANGERS: Final = 8
-"""The number of these requests that may be answered to unknown hosts."""
+"""The maximum number of these requests that are answered if they come from unknown hosts."""
 PAUSE_S: Final = 0.01
-"""How many seconds the next requests then wait. The kernel drops the requests for which it has no room."""
+"""The time, in seconds, that the next requests then have to wait. The kernel drops requests for which it has no
+room.
+"""
 
 
 class PingPort:
-    """The ping port of a node, and the requests that it sends.
+    """The ping port of a node, and the requests that the node sends.
 
     Args:
         core: decides which Pings to send and how to answer them.
         source: our own address, from which requests to loopback are sent.
-        ping_ports: the ports of the nodes that we know. A request that seems to come from such a port is forged, and
-            the two ports would answer each other endlessly.
+        ping_ports: the ports of the nodes that we know. A request that seems to come from such a port is forged; if it
+            were answered, the two ports would answer each other endlessly.
         is_declared: returns whether a known queue manager may be at a host.
         recording: records the datagrams in both directions, if wanted.
     """
@@ -72,7 +74,7 @@ class PingPort:
     async def run(
         self, listener: socket.socket | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Answer requests on this socket, if there is one, and send the requests from `ask`, until `stop`."""
+        """Answer requests on this socket, if there is one, and send the requests from `ask`. Return after `stop`."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -82,7 +84,7 @@ class PingPort:
                     await self._answer(listener)
 
     def stop(self) -> None:
-        """End `run`, because the core has closed the sessions that wait for a response."""
+        """End `run`. The core has already closed the sessions that were waiting for a response."""
         self._scope.cancel()
 
     # The acceptor
@@ -119,7 +121,7 @@ class PingPort:
     # The initiator
 
     def ask(self, order: SendPing) -> None:
-        """Send a request, and give the core the responses while it waits."""
+        """Send a request. Pass the responses to the core as long as it waits for one."""
         self._nursery.start_soon(self._ask, order)
 
     async def _ask(self, order: SendPing) -> None:
@@ -138,7 +140,7 @@ class PingPort:
             self._turns.wake()
 
     async def _hear(self, order: SendPing, asking: socket.socket) -> None:
-        """Listen until the core has the response that it waits for; ignore other datagrams."""
+        """Listen until the core has the response that it is waiting for; ignore other datagrams."""
         while True:
             await trio.lowlevel.wait_readable(asking)
             with suppress(BlockingIOError):
@@ -154,10 +156,10 @@ class PingPort:
 
 
 def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, str]:
-    """Return the socket for a node's answers, and why the usual port is not available, if it is not.
+    """Return the socket for a node's answers, and the reason if the usual port is not available.
 
     Raises:
-        UsageError: the port that its topology declares is not available.
+        UsageError: the port that the topology declares is not available.
     """
     if not node.settings.answer_pings:
         return None, ""

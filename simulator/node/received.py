@@ -33,7 +33,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import body_of, identifier_of
 
 SIGNATURES: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
-"""The kinds of signatures by the AS field of the SecurityHeader, as set by 3.1.5.8.3."""
+"""The kinds of signatures, keyed by the AS field of the SecurityHeader, as set by 3.1.5.8.3."""
 HASH_NAMES: Final = {0x8003: "MD5", 0x8004: "SHA-1", 0x800C: "SHA-256", 0x800E: "SHA-512"}
 ASKED_FOR: Final = ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 
@@ -54,8 +54,9 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        r"""Return the identifier in a text of the form that we print, or with braces as in Windows; None if it has
-        neither form."""
+        r"""Return the identifier that a text contains, as we print it or with braces as in Windows; None if the text
+        has neither form.
+        """
         found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
         if found is None or int(found[2]) > 0xFFFFFFFF:
             return None
@@ -68,9 +69,9 @@ class MessageId(NamedTuple):
 class ReceivedMessage:
     """A message as an application sees it. The packet is decoded only if more than its identifier and body is needed.
 
-    packet: a UserMessage that its node has checked.
-    delivery_count: how often it was handed out, including this time; -1 if it was waiting when its node started,
-        perhaps after a crash.
+    packet: a UserMessage that the receiving node has checked.
+    delivery_count: the number of times that the message was handed out, including this time; -1 if it was waiting when
+        the node started, perhaps after a crash.
     """
 
     packet: bytes
@@ -83,22 +84,22 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body, opaque bytes."""
+        """The body, as uninterpreted bytes."""
         return body_of(self.packet)
 
     @property
     def label(self) -> str:
-        """The label; empty if it has none."""
+        """The label; empty if the message has none."""
         return self.record.properties.label or ""
 
     @property
     def extension(self) -> bytes:
-        """The extension, opaque bytes."""
+        """The extension, as uninterpreted bytes."""
         return self.record.properties.extension_data
 
     @property
     def body_type(self) -> int:
-        """The type of the body, for `mqproto.bodies`; 0 if only the application knows.  [MS-MQMQ] 2.2.12"""
+        """The type of the body, for `mqproto.bodies`; 0 if only the application knows the type.  [MS-MQMQ] 2.2.12"""
         return self.record.properties.body_type
 
     @property
@@ -113,12 +114,12 @@ class ReceivedMessage:
 
     @property
     def source(self) -> Guid:
-        """The queue manager that first sent it."""
+        """The queue manager that first sent the message."""
         return self.id.manager
 
     @property
     def sent_time(self) -> datetime:
-        """When it was first sent, in whole seconds."""
+        """The time at which the message was first sent, in whole seconds."""
         return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
 
     @property
@@ -128,24 +129,23 @@ class ReceivedMessage:
 
     @property
     def message_class(self) -> str:
-        """NORMAL for an application's message; otherwise the kind of acknowledgment, or why it is a dead
+        """NORMAL for an application's message; otherwise the kind of acknowledgment, or the reason why it is a dead
         letter.  [MS-MQMQ] 2.2.18.1.6
-
-        [MS-MQMQ] 2.2.18.1.6
         """
         number = self.record.properties.message_class
         return MessageClass(number).name if number in MessageClass._value2member_map_ else f"{number:#06x}"
 
     @property
     def correlation_id(self) -> bytes:
-        """The CorrelationID, 20 bytes as in `Draft.correlation_id`; zeros for none."""
+        """The CorrelationID, which has 20 bytes as in `Draft.correlation_id`; all zeros if there is none."""
         return self.record.properties.correlation_id
 
     @property
     def correlation(self) -> MessageId | None:
-        """The message to which this one refers, such as the message that an acknowledgment acknowledges; None for none.
+        """The message to which this one refers, such as the message that an acknowledgment acknowledges; None if there
+        is none.
 
-        An application may have written anything there; any 20 bytes read as an identifier.
+        An application may have written anything there, and any 20 bytes can be read as an identifier.
         """
         data = self.correlation_id
         if not any(data):
@@ -155,7 +155,7 @@ class ReceivedMessage:
 
     @property
     def response_queue(self) -> str:
-        """The format name of the queue to which an answer goes; empty for none."""
+        """The format name of the queue to which an answer goes; empty if there is none."""
         user = self.record.user
         ends = user.source_queue_manager, user.queue_manager_address
         try:
@@ -167,7 +167,7 @@ class ReceivedMessage:
 
     @property
     def admin_queue(self) -> str:
-        """The format name of the queue to which acknowledgments go; empty for none."""
+        """The format name of the queue to which acknowledgments go; empty if there is none."""
         user = self.record.user
         ends = user.source_queue_manager, user.queue_manager_address
         try:
@@ -178,9 +178,10 @@ class ReceivedMessage:
 
     @property
     def dead_letter_queue(self) -> str:
-        """The path name of the sender's queue for this message if it fails; empty for the system's dead-letter queue.
+        """The path name of the sender's queue to which this message goes if it fails; empty for the system's
+        dead-letter queue.
 
-        It is known only in the sender's own queues, such as that queue, because packets do not carry it.
+        It is known only in the sender's own queues, such as that queue itself, because packets do not carry it.
         """
         return path_name_in(self.record.trailing)
 
@@ -191,16 +192,17 @@ class ReceivedMessage:
 
     @property
     def sender_id(self) -> str:
-        """The SID that it claims for its sender (SenderId), as S-1-5-21-...; empty if none.
+        """The SID that the message claims for its sender (SenderId), as S-1-5-21-...; empty if there is none.
 
-        Anybody can write any SID there, unless `signature` says that it was verified.
+        Anybody can write any SID there, unless `signature` says that the message's signature was verified.
         """
         return self.record.security.sid if self.record.security else ""
 
     @property
     def signature(self) -> str:
-        """The kind and hash of the signature that was verified on arrival, such as MSMQ 2.0 with SHA-512; empty for
-        none."""
+        """The kind and hash of the signature that was verified on arrival, such as MSMQ 2.0 with SHA-512; empty if none
+        was.
+        """
         security = self.record.security
         if security is None or not security.authenticated:
             return ""
@@ -216,7 +218,7 @@ class ReceivedMessage:
 
     @property
     def cipher(self) -> str:
-        """The cipher of its body on its way; empty if it came in clear."""
+        """The cipher with which the body was encrypted in transit; empty if it was not encrypted."""
         properties = self.record.properties
         if not properties.privacy_level:
             return ""
@@ -225,12 +227,14 @@ class ReceivedMessage:
 
     @property
     def transactional(self) -> bool:
-        """Whether the message was transactional. If so, it came exactly once and in order."""
+        """Whether the message was transactional. If so, it arrived exactly once and in order."""
         return self.record.transaction is not None
 
     @property
     def destinations(self) -> list[str]:
-        """The format names, if they are readable, of all queues that got a copy; empty if there was only one."""
+        """The format names of all queues that got a copy, if the names are readable; empty if there was only one
+        queue.
+        """
         header = self.record.multi_queue_format
         return [] if header is None else [str(name) for name in destinations_from_wire(header)]
 

@@ -1,13 +1,14 @@
-r"""Logs the removal of failed messages, with a line for each dead letter or trigger's copy that leaves its queue.
+r"""Logs the removal of failed messages, with a line for each one that leaves its queue: a dead letter, or a copy that a
+trigger made.
 
 The line is on disk before the store forgets the message, so the log and the store together always account for the
 message:
 
     {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
 
-The line goes to NAME.removals.log beside the store, where `mqproto history` and `mqproto audit` look for logs. The file
-rotates like other logs. A node that is killed between the line and the commit still has the message, and later writes
-another line.
+The line goes to NAME.removals.log next to the store, where `mqproto history` and `mqproto audit` look for logs. The
+file rotates like other logs. A node that is killed between the line and the commit still has the message, and later
+writes another line.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from mqproto.wire import Guid, MessageClass
 from mqproto.wire.glance import variable_part
 
 COPY: Final = b'{"failure":"'
-"""The beginning of the extension of a trigger's copy (`mqproto.simulator.client.envelope.FailureNote`)."""
+"""The beginning of the extension of a copy made by a trigger (`mqproto.simulator.client.envelope.FailureNote`)."""
 
 
 class Removed(NamedTuple):
     """A failed message that has left its queue.
 
-    message: the identifier that it had before it failed.
-    copy: the identifier of the message that has left; the same as `message` for a dead letter.
-    reason: the message class for its removal; `RETURNED` if it was sent back.
+    message: the identifier that the message had before it failed.
+    copy: the identifier of the message that has left the queue; the same as `message` for a dead letter.
+    reason: the message class for the removal; `RETURNED` if the message was sent back.
     """
 
     message: MessageId
@@ -47,15 +48,15 @@ class Removed(NamedTuple):
 
 
 RETURNED: Final = "RETURNED"
-"""Used instead of a message class: the message was sent again under another identifier."""
+"""The word in place of a message class for a message that was sent again under another identifier."""
 
 
 class Removals:
-    """Keeps the lines of one node.
+    """Writes one node's log of removals.
 
     Args:
         store: the path of the node's store.
-        node, manager: its name and its GUID.
+        node, manager: the name and the GUID of the node.
     """
 
     def __init__(self, store: Path, node: str, manager: Guid) -> None:
@@ -83,7 +84,9 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Yield the failed messages among those that leave. Other messages hardly ever contain the bytes of COPY."""
+    """Yield the failed messages among those that leave. Messages of other kinds hardly ever contain the bytes of
+    COPY.
+    """
     for departure in departures:
         are_letters = departure.queue in DEAD_LETTERS
         for packet in departure.packets:

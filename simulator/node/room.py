@@ -1,4 +1,4 @@
-"""Checks whether the disk has the room that a store's quota promises, at the start and while the node runs.
+"""Checks, at the start and while the node runs, whether the disk has the room that a store's quota promises.
 
 It also reports a full disk; simulator/storage/reserve.py explains how a node then continues.
 """
@@ -15,15 +15,15 @@ from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 
 LOOK_S: Final = 60.0
-"""The number of seconds between two questions to the file system."""
+"""The time, in seconds, between two questions to the file system."""
 TRY_S: Final = 1.0
-"""The number of seconds between two attempts to make a missing reserve."""
+"""The time, in seconds, between two attempts to restore a missing reserve."""
 GROWTH_S: Final = 600.0
-"""The minimum number of seconds over which growth is measured."""
+"""The minimum time, in seconds, over which growth is measured."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how many more bytes this user may write at this path."""
+    """Return how many more bytes this user may write to the file system of this folder."""
     return shutil.disk_usage(folder).free
 
 
@@ -41,8 +41,9 @@ def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
 
 
 class Fullness:
-    """Makes the reserve of a store again as soon as there is room, and reports when it is used and when it is available
-    again."""
+    """Restores a store's reserve as soon as there is room. Reports when the reserve is used and when it is available
+    again.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,7 +51,7 @@ class Fullness:
         self._is_full = False
 
     def look(self, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new. Once a second, try to make the reserve again.
+        """Return a line for the log, if there is any news. Once a second, try to restore the reserve.
 
         Raises:
             StoreError: the disk fails.
@@ -76,10 +77,10 @@ class Fullness:
 
 
 class Room:
-    """Compares how much a store may still grow with the free room, and reports changes.
+    """Compares the free room with the amount by which a store may still grow, and reports changes.
 
     Args:
-        free: returns how many bytes the file system has left.
+        free: returns the number of bytes that the file system has left.
 
     Attributes:
         lasts_s: how long the store can keep growing at its rate, until the disk or the quota is full; None if the store
@@ -99,7 +100,7 @@ class Room:
         self._bytes_per_s = 0.0
 
     def look(self, stored_bytes: int, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new. The file system is asked once a minute."""
+        """Return a line for the log, if there is any news. The file system is asked once a minute."""
         if now_s - self._looked_s < LOOK_S:
             return None
         self._looked_s = now_s

@@ -44,15 +44,17 @@ from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import Delivery, Received, StoredState
 
 CLIENT_LIMIT: Final = 256
-"""The maximum number of connections at once. Further connections wait in the kernel's backlog."""
+"""The maximum number of simultaneous connections. Further connections wait in the kernel's backlog."""
 READER_LIMIT: Final = 32
-"""The maximum number of connections of readers at once; they never take the place of other clients."""
+"""The maximum number of simultaneous connections of readers; they never take the place of other clients."""
 READERS_ASK: Final = 4
 """The number of questions from readers that are answered at a time. It is limited, because each reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
-"""How many bytes of answers a client may leave unread. Beyond it, the node waits before reading more."""
+"""The number of bytes of answers that a client may leave unread. Beyond it, the node reads nothing more from the client
+until the answers have been sent.
+"""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
-"""The maximum number of bytes that one request may put into several queues."""
+"""The maximum number of bytes that one request may put into several queues, all copies together."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
 """Errors that are reported to the client whose request failed; no part of the request was carried out."""
@@ -63,8 +65,9 @@ class Consumer:
     """A receive. It waits until it is given messages, and lasts until they are settled.
 
     number: the number of the receive. It also names the transaction, so it differs in each life of the node.
-    fence: the epoch of its receiver; 0 for none.
-    count, given_s: how many messages it was given, and the time in UTC.
+    fence: the epoch of the receiver; 0 for none.
+    count: the number of messages that the receive was given.
+    given_s: the time, in UTC, at which it was given them.
     is_patient: whether it may wait for a message that has yet to come.
     """
 
@@ -83,13 +86,13 @@ class ClientService:
     """All clients of one node.
 
     Args:
-        core: carries out their requests.
-        directory: resolves the names that they use.
+        core: carries out the clients' requests.
+        directory: resolves the names that the clients use.
         store: has messages that are not in memory, and answers questions about them.
         state: the store's records about invokers of numbered operations.
-        buffer: for reads from their sockets.
+        buffer: the buffer for reads from the clients' sockets.
         room: knows the room on the disk.
-        log: for lines about each client's changes.
+        log: takes lines about each client's changes.
         round_trip_s: returns TCP's round-trip time on a session's connection, or None.
     """
 
@@ -121,14 +124,20 @@ class ClientService:
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, ClientConnection] = {}
         self._fences: dict[str, int] = {}
-        """The last epoch that received from each queue. Receivers from before the node's start hold no messages."""
+        """The latest epoch that has received from each queue. Receivers from before the node's start hold no
+        messages.
+        """
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[ClientConnection, bytes]] = []
         self._emptying: list[tuple[ClientConnection, bytes, str]] = []
-        """The clients whose purge is not finished, each with the answer to send then, and the name of the queue."""
+        """The clients whose purge is not finished, each with the answer that it gets at the end and the name of the
+        queue.
+        """
         self._clients: set[ClientConnection] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
-        """The free places for connections: those for clients that may only look, and those for all others."""
+        """The free places for connections: under True for clients that may only look, and under False for all
+        others.
+        """
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
@@ -175,8 +184,9 @@ class ClientService:
         deeds.tell()
 
     def introduce(self, client: ClientConnection, introduction: control.InvokerIntroduction) -> control.Hello:
-        """Take a client's introduction. Only an invoker's newest connection counts, so that no request from an older
-        connection comes later."""
+        """Process a client's introduction. Only an invoker's newest connection counts, so that no request from an older
+        connection is carried out later.
+        """
         invoker = introduction.invoker
         if invoker and len(invoker) != IDENTITY_BYTES:
             raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
@@ -230,8 +240,9 @@ class ClientService:
         self.turns.wake()
 
     def answer_when_empty(self, client: ClientConnection, frame: bytes, queue: str) -> None:
-        """Send a frame once all purged messages are deleted from the disk. The last of them may be deleted with the
-        next batch."""
+        """Send a frame once all purged messages are deleted from the disk. The next batch may delete the last of
+        them.
+        """
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
         else:
@@ -240,7 +251,7 @@ class ClientService:
     # The loop carries out a batch
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """Send the answers to the requests of a committed batch, and its messages."""
+        """Send the answers to the requests of a committed batch, and the messages that it delivers."""
         answers, self._answers = self._answers, []
         for client, frame in answers:
             client.connection.send(frame)
@@ -255,7 +266,7 @@ class ClientService:
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
-        """End the receives that do not wait, because everything that is available has been delivered."""
+        """End the receives that do not wait: everything that is available has been delivered."""
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)
@@ -263,7 +274,7 @@ class ClientService:
     # Operators
 
     def explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
-        """Explain why something waits. The answer comes later, because it may take a while to find out.
+        """Explain why something waits. The answer comes later, because finding out may take a while.
 
         Raises:
             UsageError: there are too many of these questions on this connection.
@@ -316,7 +327,7 @@ class ClientService:
     # Consumers
 
     def consume(self, client: ClientConnection, request: int, wish: control.Receive) -> None:
-        """Give a client messages, now or later.
+        """Give messages to a client, now or later.
 
         Raises:
             UsageError, FormatNameError: there is no such queue, or a number exceeds its limit.
@@ -356,8 +367,9 @@ class ClientService:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def waits(self, client: ClientConnection, request: int) -> bool:
-        """Return whether a receive waits for a message that has yet to come. The batch with that message carries out
-        both."""
+        """Return whether a receive waits for a message that has yet to come. The batch with that message then carries
+        out the receive as well.
+        """
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
@@ -392,7 +404,7 @@ class ClientService:
         self.turns.wake()
 
     def settle(self, consumer: Consumer, settlement: Settlement) -> None:
-        """End a receive's transaction."""
+        """End a receive's transaction in the given way."""
         if settlement is not Settlement.ROLL_BACK:
             done = "reject" if settlement is Settlement.REJECT else "receive"
             consumer.client.deeds.moved(done, consumer.queue, consumer.count)
@@ -412,8 +424,8 @@ class ClientConnection:
     """One connection of an application.
 
     Args:
-        deeds: logs what it changes.
-        only_looks: whether it came through the socket for readers.
+        deeds: logs what the application changes.
+        only_looks: whether the connection came through the socket for readers.
     """
 
     def __init__(
@@ -428,18 +440,18 @@ class ClientConnection:
         self.deeds = deeds
         self.only_looks = only_looks
         self.questions = 0
-        """How many of the client's questions have no answer yet."""
+        """The number of the client's questions that have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
-        """The client's receives, by the number of the request."""
+        """The client's receives, keyed by the number of the request."""
         self.receives_since_s: dict[str, int] = {}
-        """When the client first received from each queue, UTC."""
+        """The time, in UTC, at which the client first received from each queue."""
         self.listening = trio.CancelScope()
         self.introduction = control.InvokerIntroduction()
         self._is_over = False
         self._service = service
 
     async def listen(self) -> None:
-        """Take requests until the client goes away or sends something invalid."""
+        """Process requests until the client goes away or sends something invalid."""
         turns, turn = self._service.turns, NO_TURN
         buffer = FrameBuffer()
         try:
@@ -479,14 +491,15 @@ class ClientConnection:
             self._service.abandon(consumer)
 
     def end(self) -> None:
-        """Take nothing more from this connection, because the invoker has a newer one."""
+        """Process nothing more from this connection, because the invoker has a newer one."""
         self._is_over = True
         self.abandon()
         self.listening.cancel()
 
     def _take(self, request: ControlFrame) -> bool:
-        """Feed the core a request. Return whether the request is a receive that waits, for which the loop has nothing
-        to do."""
+        """Feed a request to the core. Return whether it is a receive that has to wait, so that the loop need not carry
+        out anything.
+        """
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -527,7 +540,7 @@ class ClientConnection:
         return outcome
 
     def _act(self, request: ControlFrame, wish: object) -> object | None:
-        """Feed the core. Return the result for the answer, or None if it comes later."""
+        """Feed the core. Return the result for the answer, or None if the answer comes later."""
         service = self._service
         match wish:
             case control.Send(destination, drafts, tag):
@@ -591,7 +604,7 @@ class ClientConnection:
     def _send(
         self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
     ) -> control.Sent:
-        """Accept all messages of a request, or none."""
+        """Accept all messages of a request, or none of them."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
             raise UsageError("the messages of a transaction are transactional")

@@ -18,16 +18,18 @@ import trio
 from mqproto.routing.peers import host_group
 
 PIECE_BYTES: Final = 16 * 1024
-"""How many bytes are read from a stranger at a time. All other peers wait meanwhile, about 3 ms for small messages."""
+"""The number of bytes that are read from a stranger at a time. Meanwhile, all other peers wait, for about 3 ms if the
+messages are small.
+"""
 DEBT_LIMIT_S: Final = 1.0
-"""The maximum number of seconds for which a host may have to wait. Beyond it, the host gets no further connection."""
+"""The longest time, in seconds, that a host may have to wait. Beyond it, the host gets no further connection."""
 ACCOUNTS: Final = 4_096
 """The number of hosts that have an account of their own. All further hosts share one account."""
 OTHERS: Final = "other hosts"
 
 
 class Shares:
-    """The accounts of hosts. A host is an address of IPv4 or a /64 of IPv6.
+    """The accounts of hosts. A host is an IPv4 address or an IPv6 /64.
 
     Args:
         percent: the share of time for all strangers together, more than 0.
@@ -40,11 +42,11 @@ class Shares:
         self._looked_at = 0.0
 
     def debt_s(self, host: str) -> float:
-        """Return the seconds until a host's debt is paid off; 0 if there is no debt."""
+        """Return the number of seconds until a host's debt is paid off, or 0 if there is no debt."""
         return max(0.0, self._paid_at.get(self._account(host), 0.0) - trio.current_time())
 
     async def turn(self, host: str) -> None:
-        """Return when a host may be read again. Without debt there is no checkpoint.
+        """Return when a host may be read again. If it has no debt, there is no checkpoint.
 
         The time when everything is paid off only moves forward, so a later connection is never read earlier. While one
         of n connections waits, each of the others is read at most once. So a host owes at most the cost of n pieces and

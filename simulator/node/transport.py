@@ -26,17 +26,19 @@ from mqproto.wire.guid import Guid
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CROWD: Final = 24
-"""How many connections beyond its own limit the core refuses with an answer. Further connections wait in the kernel's
-backlog.
+"""The number of connections, beyond the core's own limit, that the core refuses with an answer. Further connections
+wait in the kernel's backlog.
 """
 
 FAREWELLS: Final = 64
-"""The number of strangers that may at the same time slowly end a connection that we have closed. Any further ones are
-cut off."""
+"""The maximum number of strangers that may take their time to end a connection after we have closed it. Any further
+ones are cut off.
+"""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
-"""How many unsent bytes besides messages, such as acknowledgments, may wait for a peer that does not read before the
-connection is cut."""
+"""The number of unsent bytes, such as acknowledgments, that may wait for a peer in addition to messages. If a peer that
+does not read exceeds it, the connection is cut.
+"""
 LITTLE_BYTES: Final = 4 * 1024
 
 # Errors of accept() that pass: the peer has gone again, or descriptors or memory are short.
@@ -56,7 +58,7 @@ class Transports:
         settings: the settings of this queue manager.
         buffer: the buffer for reads.
         recording: records all bytes on the connections, if wanted.
-        handshakes: for TLS, if there are neighbours that speak it.
+        handshakes: does the TLS handshakes, if there are neighbors that speak TLS.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Transports:
         self._farewells = trio.CapacityLimiter(FAREWELLS)
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, str] = {}
-        """The hosts of peers that are unknown or have not identified themselves yet, by session."""
+        """The hosts of peers that are unknown or have not identified themselves yet, keyed by session."""
         self._scopes: dict[int, trio.CancelScope] = {}
         self._accepting = trio.CancelScope()
 
@@ -94,7 +96,7 @@ class Transports:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept and serve connections. After `stop`, serve them until the last is closed.
+        """Accept and serve connections. After `stop`, serve the remaining ones until the last is closed.
 
         Args:
             for_tls: listens for peers that speak TLS, if there are handshakes.
@@ -108,7 +110,7 @@ class Transports:
                         accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
-        """Accept nothing more. The core has closed its sessions, and does not learn about later connections."""
+        """Accept nothing more. The core has already closed its sessions, and does not learn about later connections."""
         self._accepting.cancel()
         for scope in self._scopes.values():
             scope.cancel()
@@ -150,7 +152,7 @@ class Transports:
             self._core.count_blocked(host, self._clock.now())
 
     async def _greet(self, accepted: socket.socket, host: str, handshakes: Handshakes) -> None:
-        """Tell the core about a TLS caller once it has shown a neighbour's certificate."""
+        """Tell the core about a TLS caller once the caller has shown a neighbor's certificate."""
         answered = await handshakes.answer(accepted, host)
         if answered is None:
             return
@@ -164,12 +166,12 @@ class Transports:
     # What the core decided
 
     def open(self, order: OpenTransport) -> None:
-        """Connect. The core is told once the connection is there."""
+        """Connect to a peer. The core is told once the connection is established."""
         scope = self._scopes[order.session] = trio.CancelScope()
         self._nursery.start_soon(self._connect, order, scope)
 
     def send(self, order: SendBytes) -> None:
-        """Send data. If the connection is gone, the core has been told or is about to be told."""
+        """Send data. If the connection is gone, the core already knows or will soon be told."""
         connection = self._connections.get(order.session)
         if connection is not None:
             connection.send(b"".join(order.chunks))
@@ -181,7 +183,7 @@ class Transports:
             scope.cancel()
 
     def round_trip_s(self, session: int) -> float | None:
-        """Return TCP's round-trip time on a session's connection; None if unknown."""
+        """Return TCP's round-trip time on a session's connection, or None if it is unknown."""
         connection = self._connections.get(session)
         return None if connection is None else connection.round_trip_s
 
@@ -272,7 +274,7 @@ class Transports:
             self._lost(session, reason)
 
     async def _read(self, session: int, connection: Connection) -> str:
-        """Feed the core the data that arrives. Return why this ended."""
+        """Feed the arriving data to the core. Return why the connection ended."""
         turn = NO_TURN
         while True:
             await connection.readable()
@@ -327,13 +329,13 @@ class Transports:
 
 
 def _hurry(connected: socket.socket) -> None:
-    """Make the system send small packets at once."""
+    """Make the system send small packets without delay."""
     with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
-    """Return the next connection and the address from which it comes; wait until temporary errors are over."""
+    """Return the next connection and the address that it comes from; wait until temporary errors are over."""
     while True:
         await trio.lowlevel.wait_readable(listener)
         # If this was cancelled after somebody connected, accept nobody.
@@ -351,7 +353,7 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
 
 
 def peer_of(connected: socket.socket) -> str:
-    """Return the address of the other end; empty if it is already gone."""
+    """Return the address of the other end, or an empty text if the other end is already gone."""
     try:
         address = connected.getpeername()
     except OSError:
@@ -367,7 +369,7 @@ async def dial(
     *,
     avoid: str = "",
 ) -> socket.socket:
-    """Connect to a host's first address that answers, from our own address if both are on loopback.
+    """Connect to a host's first address that answers. Use our own address as the source if both are on loopback.
 
     [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time (note <55>). If there are several addresses,
     each gets a share of the time. A datagram socket is connected at once, even if nobody listens there.
@@ -376,7 +378,7 @@ async def dial(
         avoid: an address to try last.
 
     Raises:
-        OSError: nobody is there, or there is no such host.
+        OSError: nobody answers, or there is no such host.
     """
     failure: OSError | None = None
     try:
@@ -424,7 +426,7 @@ def _on_loopback(address: str) -> bool:
 
 
 def refusal(error: OSError, where: str) -> str:
-    """Return in words why nobody was reached."""
+    """Return in words why the host could not be reached."""
     if isinstance(error, socket.gaierror):
         return f"no computer is found under {where}"
     if error.errno == errno.ECONNREFUSED:

@@ -1,4 +1,4 @@
-"""Paces a node: all feeders feed the core for a while, then one batch is carried out, and this repeats."""
+"""Paces a node: all feeders feed the core for a while, then one batch is carried out, and so on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
-"""The size of a full batch, in bytes. It is such that the loop never stops for longer than about 15 ms."""
+"""The size of a full batch, in bytes. It is chosen so that the loop never pauses for longer than about 15 ms."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
-"""The maximum number of bytes from neighbours in one batch. A nearly full batch takes one more read, which may complete
-the largest packet. A store sets this much room aside."""
+"""The maximum number of bytes from neighbors in one batch. A nearly full batch takes one more read, which may complete
+the largest packet. A store reserves this much room.
+"""
 
 
 class Turn:
@@ -27,7 +28,7 @@ class Turn:
     def __init__(self) -> None:
         self.messages = self.size_bytes = 0
         self.byte_s = 0.0
-        """How many seconds it took to carry out each byte of the batch."""
+        """The time, in seconds per byte, that it took to carry out the batch."""
         self.over = trio.Event()
 
     async def carried_out(self) -> None:
@@ -58,7 +59,7 @@ class TurnFeed:
         self._work = trio.Event()
 
     async def room(self) -> None:
-        """Return as soon as the current turn accepts more, without a checkpoint in between."""
+        """Return as soon as the current turn accepts more. If it already does, there is no checkpoint."""
         while self._next.messages >= TURN_MESSAGES or self._next.size_bytes >= TURN_BYTES:
             await self._next.over.wait()
 
@@ -66,14 +67,14 @@ class TurnFeed:
         """Note that something was fed. Return when it has been carried out.
 
         Returns:
-            The number of seconds spent on these bytes, which is their share of the batch's time.
+            The time spent on these bytes, in seconds, which is their share of the batch's time.
         """
         turn = self.count(messages=messages, size_bytes=size_bytes)
         await turn.over.wait()
         return size_bytes * turn.byte_s  # Others may have been carried out before we run again.
 
     def count(self, *, messages: int = 0, size_bytes: int = 0) -> Turn:
-        """Note that something was fed. Return the turn to wait for later."""
+        """Note that something was fed. Return the turn that the caller has to wait for later."""
         turn = self._next
         turn.messages += messages
         turn.size_bytes += size_bytes
@@ -91,7 +92,7 @@ class TurnFeed:
         await self._work.wait()
 
     def begin(self) -> None:
-        """Begin to carry out a batch. Later events belong to the next one."""
+        """Begin to carry out a batch. Whatever is fed from now on belongs to the next batch."""
         self._now, self._next = self._next, Turn()
         self._began_s = perf_counter()
         self._work = trio.Event()
@@ -105,8 +106,8 @@ class TurnFeed:
 class Alarm:
     """Rings at a time that is usually postponed before it comes.
 
-    To set one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the first
-    time that was set, and checks whether that time is still valid.
+    Setting one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the
+    earliest time that was set, and checks whether that time is still valid.
 
     Args:
         ring: called when the time has come.
@@ -118,13 +119,13 @@ class Alarm:
         self._sleep = trio.CancelScope()
 
     def set(self, at_s: float) -> None:
-        """Ring at this time on trio's clock, instead of any earlier setting."""
+        """Ring at this time on trio's clock, which replaces any earlier setting."""
         self._at_s = at_s
         if at_s < self._sleep.deadline:
             self._sleep.deadline = at_s
 
     async def run(self) -> None:
-        """Ring when due, until cancelled."""
+        """Ring each time that the set time has come, until this task is cancelled."""
         while True:
             with trio.CancelScope(deadline=self._at_s) as self._sleep:
                 await trio.sleep_forever()

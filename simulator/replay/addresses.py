@@ -1,4 +1,4 @@
-"""Decides which addresses may be used: those on loopback, and others on request only."""
+"""Decides which addresses may be used: those on loopback, and others only on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqproto replay`, with its options and the command itself."""
+"""The command `mqproto replay`, which checks its options and plays the part that they ask for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def replay(options: ReplayOptions) -> Report:
 
     Raises:
         UsageError: the options make no sense, or are not allowed.
-        ReplayError: there was no peer to which the part could be played.
+        ReplayError: there was no peer to play the part to.
     """
     if not options.to and not options.listen:
         raise UsageError(
@@ -104,7 +104,7 @@ async def send_again(options: ReplayOptions, place: Place, node: str) -> tuple[s
 
 @dataclass(slots=True)
 class _PartStage:
-    """The connections for a part, and the times at which it is played."""
+    """The connections over which a part is played, and the times at which it is played."""
 
     pace: Pace
     maps: tuple[QueueMap, ...]
@@ -114,7 +114,7 @@ class _PartStage:
 
     @property
     def listening(self) -> socket.socket:
-        """The socket to which clients connect, if there is no --to."""
+        """The socket that clients connect to, if --to was not given."""
         assert self.listener is not None, "there is --listen where --to is not"
         return self.listener
 
@@ -152,7 +152,7 @@ def _script(options: ReplayOptions) -> Script:
     """Return the part that the options ask for.
 
     Raises:
-        UsageError: the capture does not have it.
+        UsageError: the capture does not contain this part.
     """
     damages: dict[str, None] = {}
     connections = survey(_packets(options.capture, damages))
@@ -176,7 +176,7 @@ def _script(options: ReplayOptions) -> Script:
 
 
 def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
-    """Yield the packets up to the end of the capture, or up to any damage."""
+    """Yield the packets up to the end of the capture, or up to the first damage."""
     try:
         yield from read_packets(path)
     except CaptureError as damage:
@@ -242,7 +242,7 @@ def _remarks(script: Script, performance: Performance, outcome: Outcome) -> Iter
 
 
 async def _play_as_captured(script: Script, options: ReplayOptions, stage: _PartStage) -> Report:
-    """Play the captured bytes: with --to as the client of the captured connections, with --listen as their server."""
+    """Play the captured bytes. With --to, play the client of the captured connections; with --listen, their server."""
     side = Side.CLIENT if options.to else Side.SERVER
     scenes = [scene for scene in script.scenes if scene.side is side]
     if not scenes:

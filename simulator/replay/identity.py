@@ -1,4 +1,4 @@
-"""Decides which queue manager we are (the captured one, a new one, or a named one), and replaces the others."""
+"""Decides which queue manager we are (the captured one, a new one, or a named one), and replaces the other senders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def new_guid() -> Guid:
 
 
 def named(text: str, captured: Guid | None) -> Guid | None:
-    """Return the queue manager that `--identity` asks for; None if it was not given.
+    """Return the queue manager that `--identity` asks for, or None if the option was not given.
 
     Args:
         text: `captured`, `new`, a GUID, or nothing.
@@ -43,9 +43,9 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 
 
 def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
-    """Return the replacements of captured queue managers, by their GUIDs.
+    """Return the GUIDs that replace those of captured queue managers, keyed by the captured GUIDs.
 
-    With another identity, the senders whose messages the captured one had passed on are replaced as well.
+    If we do not play under the captured identity, the senders whose messages it had passed on are replaced as well.
     """
     if text in ("", CAPTURED):
         return {} if script.own_manager is None else {script.own_manager: own}
@@ -54,7 +54,9 @@ def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
 
 
 def newest_sequence(script: Script) -> TxSequenceId:
-    """Return an identifier above all that may have been used. Identifiers begin with the time.  [MS-MQQB] 3.1.1.3.1"""
+    """Return an identifier higher than any that may have been used. Identifiers begin with the time.  [MS-MQQB]
+    3.1.1.3.1
+    """
     now_ns = time.time_ns()
     captured = [message.place[0].time_stamp for message in script.messages if message.place is not None]
     time_stamp = max([now_ns // 10**9, *(each + 1 for each in captured)])

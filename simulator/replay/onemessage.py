@@ -1,4 +1,4 @@
-"""Finds one message in a capture and its sender, and makes a script of it alone, or a new message like it."""
+"""Finds one message and its sender in a capture. Makes a script with only this message, or a new message like it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.simulator.replay.rewrite import QueueMap, destination_of, key_of
 from mqproto.wire import UserMessage
 
 NAMED: Final = 5
-"""How many identifiers of matching messages are named."""
+"""The maximum number of matching messages whose identifiers are named."""
 
 
 def find_message(
@@ -33,7 +33,7 @@ def find_message(
     """Return the wanted message and its sender. If it crosses several links or was resent, take the first occurrence.
 
     Args:
-        side, only: as for `mqproto.captures.script.choose`; messages from others do not count.
+        side, only: as for `mqproto.captures.script.choose`; messages from other sides or connections do not count.
 
     Raises:
         UsageError: there is no such message, or there are several.
@@ -70,7 +70,7 @@ def find_message(
 
 
 def alone(script: Script, identity: Identity) -> Script:
-    """Return the same part with only this message and the answers to it. Its message does not wait for anything."""
+    """Return the same part with only this message and the answers to it. The message does not wait for anything."""
     number = script.answers.number_of(identity)
     assert number is not None, "the part was chosen for it"
     message, fate = script.messages[number], script.answers.fates[number]
@@ -113,7 +113,7 @@ def as_new(script: Script, maps: Iterable[QueueMap] = ()) -> tuple[str, Draft]:
 
 
 def described(script: Script) -> str:
-    """Return words for the only message of a script, and for its part."""
+    """Return a description of the only message of a script, and of its part."""
     label = script.message(0).properties.label
     called = f" {printable(label)!r}" if label else ""
     return f"message {identifier_text(*script.messages[0].identity)}{called} of {script.part}"

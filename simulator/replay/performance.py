@@ -1,5 +1,5 @@
-"""A part while it is played: the packets to send, the answers that came, and those still missing. This module has no
-sockets.
+"""A part while it is played: the packets to send, the answers that have arrived, and those still missing. This module
+has no sockets.
 
 The connections of one performance share it; `talk.py` is one connection, `stage.py` opens and accepts them.
 """
@@ -26,8 +26,9 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
 GATE_S: Final = 2.0
-"""How many seconds a message waits, while nothing else happens, for the peer's packets that preceded it in the
-capture."""
+"""The time, in seconds, that a message waits for the peer's packets that preceded it in the capture, while nothing else
+happens.
+"""
 OWN: Final = -1
 """The number used for everything that is not a message of the script, such as our acknowledgments."""
 
@@ -36,7 +37,7 @@ OWN: Final = -1
 class Pace:
     """Decides when to send each packet.
 
-    speed: a factor, 1 for the speed of the capture; infinity to send as fast as the peer takes the packets.
+    speed: a factor: 1 for the speed of the capture; infinity to send as fast as the peer takes the packets.
     """
 
     speed: float = math.inf
@@ -44,7 +45,9 @@ class Pace:
     _first_ns: int = 0
 
     def due_s(self, time_ns: int, now_s: float) -> float:
-        """Return when a packet captured at `time_ns` is due. The first packet that is asked about is due now."""
+        """Return the time at which a packet captured at `time_ns` is due. The first packet that is asked about is due
+        now.
+        """
         if self.speed == math.inf:
             return 0.0
         if self._began_s is None:
@@ -59,8 +62,10 @@ class Performance:
         waits: whether each message waits until the peer has sent as many messages as it had sent before this message in
             the capture.
 
-    live: the peer's answers to each message. unmet: the messages whose captured answers have not all come yet.
-    progress_s: when progress was last made. heard_s: when the peer last sent anything.
+    live: the peer's answers to each message.
+    unmet: the messages whose captured answers have not all come yet.
+    progress_s: the time at which progress was last made.
+    heard_s: the time at which the peer last sent anything.
     """
 
     def __init__(
@@ -94,8 +99,8 @@ class Performance:
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """Return the time to send the next packet: a past time if the packet waits only for room, infinity if there is
-        no packet.
+        """Return the time at which to send the next packet. This is a past time if it waits only for room, and infinity
+        if there is no packet.
         """
         if self._acknowledgments:
             return 0.0
@@ -108,8 +113,9 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time before which nothing can come, because no message is due; a past time if something can
-        come."""
+        """Return the time before which no answer can come, because no message is due until then. This is a past time if
+        one can come now.
+        """
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
 
@@ -146,7 +152,7 @@ class Performance:
     # What comes
 
     def acknowledged(self, entries: Iterable[InFlight], now_s: float) -> None:
-        """Note that, according to the session, the peer has these packets for good."""
+        """Note that, according to the session, these packets have safely reached the peer."""
         for entry in entries:
             if entry.origin != OWN:
                 assert isinstance(entry.origin, int)
@@ -156,7 +162,7 @@ class Performance:
     def heard(
         self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment, now_s: float
     ) -> None:
-        """Take a UserMessage from the peer; the arguments are those of `Receiver.arrived`."""
+        """Process a UserMessage from the peer; the arguments are those of `Receiver.arrived`."""
         for number in self.live.heard(message):
             self._see(number, now_s)
         received_count = self.receiver.received_count

@@ -1,4 +1,4 @@
-"""Shows the progress of a replay: as a line on a terminal, and not at all in a pipe."""
+"""Shows the progress of a replay as a line on a terminal, and shows nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.base.screen import wide_console
 
 @contextmanager
 def progress(live: Answers, count: int) -> Iterator[None]:
-    """Show how many of the messages have been sent, while the block runs."""
+    """While the block runs, show how many of the messages have been sent."""
     console = wide_console(stderr=True)
     columns = (TextColumn("messages sent"), BarColumn(), MofNCompleteColumn())
     bar = _Bar(live, *columns, console=console, transient=True, disable=not console.is_terminal)

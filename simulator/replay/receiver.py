@@ -1,4 +1,4 @@
-"""Takes the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
+"""Receives the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
 Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are lost. A
 replayer acts as a queue manager, but is not one. It does not send administration acknowledgments.
@@ -30,7 +30,7 @@ from mqproto.wire.acknowledgment import asks_final_ack
 
 
 class Receiver:
-    """Takes each message once and in order, and makes their OrderAcks and FinalAcks.
+    """Receives messages, each once and in order, and makes OrderAcks and FinalAcks for them.
 
     Args:
         timers: OrderAcks are due when Timer.ORDER_ACK_SEND is due; the caller then calls `order_ack_due`.
@@ -57,10 +57,10 @@ class Receiver:
         return not self._owed and not self.outgoing
 
     def arrived(self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment) -> None:
-        """Take a UserMessage that has arrived.
+        """Process a UserMessage that has arrived.
 
         Args:
-            own: the queue manager as which the peer knows us.
+            own: the queue manager that the peer takes us for.
             host: the peer's address, for acknowledgments of messages that were sent by a direct format name.
         """
         if is_answer(message):

@@ -1,4 +1,4 @@
-"""Reports a replay to people and programs, and whether the peer answered as in the capture."""
+"""Reports on a replay, for people and for programs, and says whether the peer answered as in the capture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ SHOWN: Final = 20
 class Difference(NamedTuple):
     """A difference between the peer's answers and those in the capture.
 
-    message, frame: the message that differs, and its place in the capture; None for the whole replay.
+    message: the number of the message that differs; None if the difference concerns the whole replay.
+    frame: the message's place in the capture; None if the difference concerns the whole replay.
     """
 
     message: int | None
@@ -41,7 +42,7 @@ class Report:
     """The report of a finished replay.
 
     own, manager: the queue managers that we and the peer claimed to be.
-    received_count: how many messages the peer sent, without acknowledgments.
+    received_count: the number of messages that the peer sent, not counting acknowledgments.
     """
 
     part: str
@@ -54,7 +55,7 @@ class Report:
     resend_count: int
     session_count: int
     answers: dict[str, tuple[int, int]]
-    """The number of messages that had each kind of answer, in the capture and here."""
+    """For each kind of answer, the number of messages that had it in the capture, and the number that had it here."""
     differences: list[Difference] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Report:
     received_count: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs; messages are numbered from 1, and unknown values are null."""
+        """Return the report in a form for programs. Messages are numbered from 1, and unknown values are null."""
         return {
             "part": self.part,
             "peer": self.peer,
@@ -87,7 +88,7 @@ class Report:
         }
 
     def as_lines(self) -> Iterator[str]:
-        """Yield the lines of the report for people."""
+        """Yield the lines of the report."""
         yield f"played {self.part}"
         sessions = counted(self.session_count, "session")
         yield (
@@ -170,7 +171,7 @@ def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float
 
 
 def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:
-    """Return how many messages had each kind of answer, in the capture and here."""
+    """Return, for each kind of answer, how many messages had it in the capture and how many had it here."""
     both = captured.fates, live.fates
     return {
         "session acknowledgments": _pair(sum(fate.acknowledged for fate in fates) for fates in both),

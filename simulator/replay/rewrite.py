@@ -54,10 +54,10 @@ class RewrittenField:
 
 
 class Changes(dict[str, RewrittenField]):
-    """The rewritten fields, by dotted name."""
+    """The rewritten fields, keyed by their dotted names."""
 
     def note(self, name: str, old: object, new: object) -> None:
-        """Note a field whose value differs from the captured one; ignore an equal value."""
+        """Note a field whose value differs from the captured one; ignore a value that does not differ."""
         if old == new:
             return
         change = self.get(name)
@@ -78,7 +78,7 @@ def _shown(value: object) -> str:
 
 
 class QueueMap(NamedTuple):
-    """The options `--map FROM=TO`, by which messages for one queue go to another."""
+    """One option `--map FROM=TO`, by which messages for one queue go to another."""
 
     old: SingleName
     new: SingleName
@@ -87,10 +87,10 @@ class QueueMap(NamedTuple):
 def read_map(text: str) -> QueueMap:
     r"""Read `FROM=TO`; both are format names in any spelling, or path names.
 
-    A name may contain `=` as well, so the first `=` with a name on both sides counts.
+    A name may contain `=` as well, so the first `=` with a valid name on both sides counts.
 
     Raises:
-        UsageError: it does not have this form.
+        UsageError: the text does not have this form.
     """
     for place, letter in enumerate(text):
         if letter == "=":
@@ -125,10 +125,10 @@ class Rewriter:
     """Rewrites the messages of a script.
 
     Args:
-        sources: the replacements of captured queue managers; the others stay as they are.
+        sources: the replacements of captured queue managers; other queue managers stay as they are.
         maps: the maps of queues; if several apply to a message, the first one counts.
-        first_message_id: the MessageID of the first message; the others follow.
-        newest: an identifier above every TxSequenceID that the peer may have had from these queue managers.
+        first_message_id: the MessageID of the first message; those of the other messages follow it.
+        newest: an identifier higher than every TxSequenceID that the peer may have had from these queue managers.
         is_alone: whether each message is a transaction of its own.
 
     Raises:
@@ -167,7 +167,7 @@ class Rewriter:
         return next(self._ids) % 2**32
 
     def rewritten(self, number: int, peer: Guid, now_s: int) -> UserMessage:
-        """Return a message as it has to be sent to the queue manager `peer` now."""
+        """Return a message in the form in which it has to be sent to the queue manager `peer` now."""
         message, plan, note = self._script.message(number), self._plans[number], self.changes.note
         user = message.user
         source, message_id = plan.identity
@@ -248,8 +248,9 @@ class Rewriter:
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
-        """Return the new number for each place in a stream, by stream; `origins` are the queues to which the messages
-        went."""
+        """Return, for each stream, the new number of each of its places. `origins` are the queues to which the messages
+        went.
+        """
         places: dict[Stream, set[Place]] = {}
         origin_of: dict[Stream, str] = {}
         for message, stream, origin in zip(self._script.messages, streams, origins, strict=True):
@@ -279,5 +280,5 @@ def destination_of(message: UserMessage) -> SingleName | None:
 
 
 def key_of(name: SingleName | None) -> str:
-    """Return a key for a name, which ignores its case."""
+    """Return a key for a name. Names that differ only in case have the same key."""
     return str(name).casefold()

@@ -1,4 +1,4 @@
-"""Plays a part on connections to or from a live peer, one after the other.
+"""Plays a part on connections to or from a live peer, one connection after the other.
 
 Nothing waits forever. Anything that makes no progress for `timeout_s` is given up.
 """
@@ -23,18 +23,18 @@ from mqproto.simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
 
 LINGER_S: Final = 0.3
-"""How many seconds the peer has to be quiet at the end, so that unexpected packets are noticed as well."""
+"""The time, in seconds, for which the peer has to be quiet at the end. Unexpected packets are then noticed as well."""
 
 
 class ReplayError(MqprotoError):
-    """There was no peer to which the part could be played."""
+    """There was no peer to play the part to."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a performance went.
+    """The outcome of a performance.
 
-    ending: why it ended before everything was sent and answered; empty if it did not.
+    ending: why the performance ended before everything was sent and answered; empty if it did not.
     is_broken: whether the peer ended it.
     section: the rule that the peer broke, if any.
     """
@@ -97,14 +97,14 @@ async def play_to(
     timeout_s: float,
     listener: socket.socket | None = None,
 ) -> Outcome:
-    """Play to a peer that we connect to: one session for each captured connection with a message to send.
+    """Play to a peer that we connect to: one session for each captured connection that has messages to send.
 
     Args:
         addresses: the peer's addresses; the first one that answers is used.
-        listener: takes the peer's own connections.
+        listener: accepts the peer's own connections.
 
     Raises:
-        ReplayError: there was no answer from the beginning.
+        ReplayError: nobody answered from the beginning.
     """
     outcome = Outcome(own=own)
     settings = settings_for(timeout_s)
@@ -143,7 +143,7 @@ async def _until_due(performance: Performance, number: int) -> None:
 async def _take_others(
     performance: Performance, listener: socket.socket, own: Guid, settings: Settings, news: News
 ) -> None:
-    """Take packets from the peer's own connections, because its answers count on any connection."""
+    """Process packets from the peer's own connections, because an answer counts on any connection."""
     async with trio.open_nursery() as nursery:
         while True:
             connection, host = await accept(listener)
@@ -175,8 +175,8 @@ async def play_listening(
     """Play to a client that connects to us. If it ends the connection too early, continue on its next one.
 
     Args:
-        make: makes the performance, once our queue manager is known.
-        own: our queue manager; None for the one that the client asks for, or else `captured`.
+        make: makes the performance, once it is known which queue manager we are.
+        own: our queue manager; None for the one that the client asks for, or else for `captured`.
 
     Raises:
         ReplayError: nobody connects.
@@ -231,7 +231,8 @@ def _asked_for(data: bytes) -> Guid | None:
 async def _converse(
     talk: Talk, performance: Performance, news: News, timeout_s: float, outcome: Outcome, *, answered: bool
 ) -> bool:
-    """Serve one connection to its end. Return whether everything is done; False if the peer ended the connection.
+    """Serve one connection to its end. Return whether the performance is over; it is not if the peer ended the
+    connection too early.
 
     Args:
         answered: whether to wait for all answers, in addition to those of the session itself.
@@ -252,8 +253,9 @@ async def _converse(
 async def _watch(
     talk: Talk, performance: Performance, news: News, timeout_s: float, *, answered: bool
 ) -> tuple[bool, str]:
-    """Wait for the end of a connection. Return whether everything is done and, if the connection ended too early, the
-    reason."""
+    """Wait for the end of a connection. Return whether the performance is over, and the reason if it ended too
+    early.
+    """
     while True:
         now_s = trio.current_time()
         said = not performance.pending and talk.is_idle and not (answered and performance.unmet)

@@ -17,7 +17,7 @@ from mqproto.wire import Guid, decode_message
 
 READ_BYTES: Final = 64 * 1024
 FAREWELL_S: Final = 2.0
-"""How many seconds the peer may take to end a connection that we have ended."""
+"""The time, in seconds, that the peer may take to end a connection that we have ended."""
 
 
 class News:
@@ -42,9 +42,10 @@ class Talk:
     Args:
         own: the queue manager that we claim to be.
         host: the peer's address.
-        plays: whether the messages of the script are sent on it; if not, it only receives.
+        plays: whether the messages of the script are sent on this connection; if not, it only receives.
 
-    ending: why the connection is over, in words; empty while it is open. section: the rule that the peer broke, if any.
+    ending: why the connection is over, in words; empty while it is open.
+    section: the rule that the peer broke, if any.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Talk:
         return not self.session.lost()
 
     async def run(self) -> None:
-        """Send and receive until the connection is over; cancel this to end earlier. The stream stays open."""
+        """Send and receive until the connection is over, or until this task is cancelled. The stream stays open."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             await self._speak()
@@ -96,7 +97,7 @@ class Talk:
         self._news.tell()
 
     def receive(self, data: bytes) -> None:
-        """Take bytes that arrived."""
+        """Process bytes that have arrived."""
         now, now_s = self._clock.now(), trio.current_time()
         performance, session = self._performance, self.session
         performance.heard_s = now_s

@@ -1,8 +1,8 @@
 """Plays a part as it was captured: the same bytes in the same order, whatever the peer answers.
 
-If the peer sent something in the capture before one of our packets, the packet waits for the peer. If the peer had sent
-a packet since our last one, our packet waits for any packet. In addition it waits for as many UserMessages as it
-acknowledges, because acknowledging more would break the session.
+If, in the capture, the peer sent anything between our previous packet and the next, the next packet waits until the
+peer has sent any packet. In addition, a packet waits for as many UserMessages as it acknowledges, because acknowledging
+more would break the session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqproto.wire import (
 )
 
 PATIENCE: Final = 2
-"""The number of times that we may wait for the peer in vain."""
+"""The number of times that we wait for the peer in vain before we give up."""
 
 
 class Verbatim:
@@ -65,7 +65,9 @@ class Verbatim:
             self.live.blame(None, line.witness.fault)
 
     async def _say(self, scene: Scene, stream: trio.SocketStream, line: _VerbatimConnection) -> str:
-        """Send all steps of a connection. Return why the connection ended too early, or an empty text."""
+        """Send all steps of a connection. Return the reason if the connection ended too early; otherwise an empty
+        text.
+        """
         heard = vain_count = 0
         for step in scene.steps:
             await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
@@ -78,7 +80,7 @@ class Verbatim:
         return ""
 
     async def _wait_for_peer(self, step: Step, line: _VerbatimConnection, heard: int) -> bool:
-        """Wait for the peer's packets on which our next one depends. Return whether they came in time."""
+        """Wait for the peer's packets on which our next packet depends. Return whether they arrived in time."""
         wanted = _acknowledged_by(step.data)
 
         def has_spoken() -> bool:
@@ -95,7 +97,9 @@ class Verbatim:
         return False
 
     async def _wait_for_answers(self, scene: Scene, line: _VerbatimConnection, *, last: bool) -> None:
-        """Wait for the session's acknowledgments and, on the `last` connection, for all answers, while any come."""
+        """Wait for the session's acknowledgments and, on the `last` connection, for all answers, as long as any keep
+        coming.
+        """
         captured, live = self.script.answers.fates, self.live.fates
 
         def missing() -> int:
@@ -182,7 +186,7 @@ def _decoded(data: bytes) -> Packet | None:
 
 
 def _acknowledged_by(data: bytes) -> int:
-    """Return how many of the peer's UserMessages our packet acknowledges, as a 16-bit count."""
+    """Return, as a 16-bit count, how many of the peer's UserMessages our packet acknowledges."""
     packet = _decoded(data)
     if packet is None or isinstance(packet, EstablishConnection | ConnectionParameters):
         return 0

@@ -1,7 +1,7 @@
 """Breaks and mends nodes and links of a running `mqproto run` by hand, from another terminal.
 
-`mqproto run` listens at a Unix domain socket beside those of its nodes, which only its user can reach. Each connection
-carries one order: JSON up to the end of the stream, and JSON in reply.
+`mqproto run` listens on a Unix domain socket that only its user can reach, next to the sockets of its nodes. Each
+connection carries one order: JSON up to the end of the stream, and JSON in reply.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mqproto.simulator.topology.places import Place
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
 SLOW_S: Final = 0.3
-"""How many seconds data waits on a slow link, in each direction."""
+"""The time, in seconds, by which a slow link delays data in each direction."""
 PATIENCE_S: Final = 10
-"""How many seconds a client may take to send its order."""
+"""The time, in seconds, that a client may take to send its order."""
 LOOK_PATIENCE_S: Final = 1.0
-"""How many seconds the run may take to report which links are broken."""
+"""The time, in seconds, that the run may take to report which links are broken."""
 
 
 class Deed(StrEnum):
@@ -84,10 +84,11 @@ class BrokenLink(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """The answer to an order: the effects, the failure if there is one, and who caused it.
+    """The answer to an order: the effects, and the failure if there is one.
 
+    is_misuse: whether the order itself was wrong.
     lacks: the name that the run does not have, if that is the failure.
-    links: the two nodes of each broken link, and the deed; None if links cannot be broken.
+    links: the two nodes of each broken link, and the deed that broke it; None if links cannot be broken.
     """
 
     effects: list[Effect]
@@ -110,7 +111,8 @@ class Done(msgspec.Struct):
 
 
 class Hands:
-    """Breaks and mends the nodes and links of one run, through the run's socket or, within its process, by `carry_out`.
+    """Breaks and mends the nodes and links of one run, through the run's socket or, from within its process, through
+    `carry_out`.
 
     Args:
         links: the links of the run; None if they cannot be broken.
@@ -177,7 +179,7 @@ class Hands:
     async def serve(
         self, path: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Take orders until cancelled."""
+        """Serve orders until this task is cancelled."""
         with places.listening(path, BACKLOG) as listener:
             listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
             task_status.started()  # Clients that connect from now on wait in the kernel.
@@ -246,7 +248,7 @@ class Hands:
 
 
 async def _read(stream: trio.SocketStream) -> bytes:
-    """Read everything, or enough to see that it is not an order."""
+    """Read everything, or enough to see that it cannot be an order."""
     said = b""
     while len(said) <= LIMIT_BYTES and (part := await stream.receive_some()):
         said += part
@@ -285,7 +287,7 @@ async def asked(place: Place, deed: Deed, nodes: Sequence[str] = (), patience_s:
 
 
 async def broken_now(place: Place) -> list[BrokenLink]:
-    """Return the links broken by hand in the run of these nodes; an empty result if no run answers."""
+    """Return the links broken by hand in the run of these nodes. The result is empty if no run answers."""
     try:
         done = await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)
     except MqprotoError:

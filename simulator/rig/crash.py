@@ -1,10 +1,10 @@
-"""`mqproto crash`, which kills real nodes, with real sockets and disks, by SIGKILL at every moment of their lives.
+"""`mqproto crash`, which kills real nodes, with real sockets and disks, by SIGKILL at any moment of their lives.
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
 destination. strikes.py plans when nodes are killed: while they run, while they start, and while they recover from the
-last kill. Bodies are empty, or as large as nearly four megabytes, and consumers pause and roll back, so windows, pages
-and logs reach their limits. Then follows a calm period, in which everything owed must arrive, and the stores must
-become empty.
+last kill. Bodies range from empty to nearly four megabytes, and consumers pause and roll back, so that windows, pages
+and logs reach their limits. A calm period follows, in which everything owed must arrive, and the stores must become
+empty.
 
 With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes throughout the run.
 
@@ -48,14 +48,17 @@ from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS
 
 RATES: Final = {"orders": 200, "notes": 40}
-"""The number of messages per second for each queue."""
+"""The number of messages per second to each queue."""
 SLOWER_WITH_KEYS: Final = 2
-"""The divisor of the rates, because signing, encrypting, opening and resending take time."""
+"""The divisor of the rates if there are keys, because signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""Once all messages are due, a sender for which no message has been accepted for this many seconds is asked to stop."""
+"""Once all messages are due, a sender is asked to stop if none of its messages has been accepted for this time, in
+seconds.
+"""
 SETTLE_S: Final = 60.0
-"""After the last kill, it is a fault if nothing arrives for this many seconds while something is owed or still
-stored."""
+"""After the last kill, it is a fault if nothing arrives for this time, in seconds, while something is owed or still
+stored.
+"""
 BITS: Final = 2_048
 KEY_PAUSES_S: Final = (0.5, 4.0)
 """The range of pauses, in seconds, between two replacements of keys. They are short enough for several replacements
@@ -75,21 +78,21 @@ async def run_crash(
     kills: bool = True,
     keys: bool = False,
 ) -> CrashReport:
-    """Send messages, kill and restart nodes for a time, wait for calm, and return the report.
+    """Send messages, kill and restart nodes for the given time, wait for calm, and return the report.
 
     Args:
         seed: determines the messages, and the nodes and times of kills. Real processes never repeat a run exactly.
         kills: whether nodes are killed; everything else is the same in both cases.
         keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
-        directory: the stores go into a new folder in it, on the disk to test; by default among the temporary
+        directory: the stores go into a new folder in this one, on the disk to test; by default among the temporary
             files.
-        topology: the nodes to kill, by default those of three-node; it must have `sender`, and `destination`
-            with the queues `orders`, which takes transactions, and `notes`.
+        topology: the nodes to kill, by default those of three-node; it must have `sender`, and `destination` with the
+            queues `orders`, which takes transactions, and `notes`.
 
     Raises:
         UsageError: the directory does not exist, the topology lacks something, or the libraries for cryptography are
             missing.
-        NodeError: a node does not start for the first time.
+        NodeError: a node fails at its first start.
     """
     topology = (topology or load("three-node")).with_free_ports()
     topology.node_named(SENDER)
@@ -109,7 +112,7 @@ async def run_crash(
 
 
 def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
-    """Return the longest part of an interval, in seconds, that contains none of these times. The times are sorted."""
+    """Return the length, in seconds, of the longest part of an interval in which none of these sorted times lies."""
     inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
     return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
@@ -156,7 +159,7 @@ class Crash(Rig):
         """Run the storm, then wait for calm.
 
         Raises:
-            NodeError: a node does not start for the first time.
+            NodeError: a node fails at its first start.
         """
         async with self.running() as watching:
             watching.start_soon(self.watch)
@@ -179,7 +182,8 @@ class Crash(Rig):
 
     async def _calm(self) -> None:
         """Wait until the queues are empty, then wait a little longer for messages that must not come. A backlog may
-        take as long as it needs, as long as it shrinks."""
+        take any time, provided that it keeps shrinking.
+        """
         before, still_since_s = self.received_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
             if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
@@ -190,7 +194,7 @@ class Crash(Rig):
                 before, still_since_s = self.received_count, trio.current_time()
 
     def _is_empty(self) -> bool:
-        """Return whether all nodes run, and none had messages on disk in its last answer."""
+        """Return whether all nodes run, and none reported messages on disk in its last answer."""
         statuses = self.observer.statuses
         return len(statuses) == len(self.topology.nodes) and not any(
             status.stored_bytes for status in statuses.values()
@@ -220,7 +224,7 @@ class Crash(Rig):
                     nursery.start_soon(self._hit, name, kills)
 
     async def _hit(self, name: str, kills: list[Kill]) -> None:
-        """Kill a running node. For each further kill, kill it again while it starts."""
+        """Kill a running node. Then kill it again while it starts, once for each further kill."""
         first, *others = kills
         supervisor = self.supervisor
         try:
@@ -294,12 +298,12 @@ class Crash(Rig):
         )
 
     def caption(self) -> str:
-        """Return words for the progress of the run and the number of kills."""
+        """Return a caption that shows the progress of the run and the number of kills."""
         killed = sum(sum(stages.values()) for stages in self.kills.values())
         return f"{self.elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills"
 
     def _retained(self) -> dict[str, int]:
-        """Return how many messages wait in the stores, by queue. The nodes have stopped."""
+        """Return how many messages wait in the stores, for each queue that has any. The nodes must have stopped."""
         return {
             f"{kind} queue {queue!r} of {name}": count
             for name in self.topology.nodes
@@ -342,11 +346,11 @@ def give_keys(topology: Topology, directory: Path) -> None:
 
 
 class Roller:
-    """Replaces keys, as an operator would, whether the nodes run, are down or are starting. Messages on their way are
+    """Replaces keys, as an operator would, whether the nodes run, are down or are starting. Messages in transit are
     still encrypted with the old keys, and signed with the old certificates.
 
     Attributes:
-        rolled: the number of replacements by node.
+        rolled: the number of replacements for each node.
     """
 
     def __init__(self, supervisor: Supervisor, seed: int) -> None:
@@ -357,7 +361,7 @@ class Roller:
         self._topology.write_text(as_toml(supervisor.topology), "utf-8")
 
     async def run(self, ends_s: float) -> None:
-        """Replace the keys of random nodes until `ends_s` on trio's clock, at least once.
+        """Replace the keys of random nodes until `ends_s` on trio's clock, but at least those of one node.
 
         Raises:
             NodeError: keys could not be replaced.

@@ -30,9 +30,9 @@ from mqproto.simulator.rig.rig import DESTINATION, SENDER, Rig, new_folder, unti
 from mqproto.simulator.topology import Action, Fault, Topology, load
 
 AFTER_FAULTS_S: Final = 2.0
-"""How many seconds traffic continues after the last fault is over."""
+"""The time, in seconds, for which traffic continues after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""The number of seconds after the last message was sent within which everything owed must have come."""
+"""The time, in seconds, after the last message was sent within which everything owed must arrive."""
 
 
 async def run_demo(
@@ -111,7 +111,7 @@ class Demo(Rig):
 
     Args:
         directory: the folder of the nodes.
-        epoch_ns: the recorder's time at which trio's clock is at 0.
+        epoch_ns: the recorder's time at the moment when trio's clock is at 0.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Demo(Rig):
         self._epoch_ns = epoch_ns
 
     async def run(self) -> None:
-        """Start the nodes, send, break things, and wait until everything owed has come.
+        """Start the nodes, send, break things, and wait until everything owed has arrived.
 
         Raises:
             NodeError: a node does not start, or ends by itself.
@@ -173,8 +173,9 @@ class Demo(Rig):
         )
 
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
-        """Return the time at which messages had crossed each link of the route in turn and one had been received; None
-        if that never happened."""
+        """Return the time, after an outage, at which messages had crossed each link of the route in turn and one had
+        been received; None if that never happened.
+        """
         at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
         shown = shown_addresses(self.topology)
         here = SENDER
@@ -197,7 +198,9 @@ class Demo(Rig):
         return max(ends, default=0) + AFTER_FAULTS_S
 
     async def _settle(self) -> None:
-        """Wait until everything is received and acknowledged, then wait a little for messages that must not come."""
+        """Wait until everything is received and acknowledged, then wait a little longer for messages that must not
+        come.
+        """
         with trio.move_on_after(SETTLE_S):
             await trio.sleep(2 * LOOK_S)  # The sender was asked since the last message was sent.
             await until(lambda: self.orders.is_empty and not self._unsettled())

@@ -42,7 +42,7 @@ class BreakableLink:
     def break_off(self, action: Action) -> int:
         """Cut, refuse or stall both directions. Return how many connections were reset.
 
-        While a link is cut, new connections are not possible, either, so the caller must restore it later.
+        While a link is cut, new connections are impossible, too, so the caller must restore the link later.
         """
         if action is Action.STALL:
             for proxy in self.proxies:
@@ -91,8 +91,9 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Carry traffic until cancelled. The value passed to `task_status` has the address at which each end finds the
-        other (views.py)."""
+        """Carry traffic until this task is cancelled. The value passed to `task_status` has the address at which each
+        end finds the other (views.py).
+        """
         async with trio.open_nursery() as nursery:
             detours: dict[tuple[str, str], Address] = {}
             for ends, proxy in self._proxies.items():
@@ -101,7 +102,7 @@ class Links:
             task_status.started(detours)
 
     def between(self, one: str, other: str) -> BreakableLink:
-        """Return the link that joins two nodes. The topology has checked that it exists."""
+        """Return the link that joins two nodes. The topology has checked that there is one."""
         return next(each for each in self.links if {each.link.first, each.link.second} == {one, other})
 
     def of(self, node: str) -> list[BreakableLink]:
@@ -110,8 +111,9 @@ class Links:
 
 
 def shown_addresses(topology: Topology) -> Mapping[str, str]:
-    """Return the address that a capture shows for each node: its own if all addresses differ, otherwise one that
-    follows from its position."""
+    """Return the address that a capture shows for each node: its own if all addresses differ; otherwise one that is
+    derived from its position.
+    """
     hosts = [node.host for node in topology.nodes.values()]
     if len(set(hosts)) == len(hosts):
         return {name: node.host for name, node in topology.nodes.items()}

@@ -1,6 +1,6 @@
 """A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
-The initiating node uses the proxy's address as that of its neighbour. The neighbour sees that the connection comes from
+The initiating node takes the proxy's address for that of its neighbor. The neighbor sees that the connection comes from
 the initiating node's own host, on which its permission to connect depends. The faults are those of a transport: a
 connection breaks, cannot be opened, or stops. Lost segments are left to the kernel's TCP.
 """
@@ -39,10 +39,11 @@ EXHAUSTED_PAUSE_S: Final = 0.1
 class LinkStatistics:
     """The counts of one link since it was made.
 
-    connection_count: connections that reached the target.
-    unreachable_count: connections that were reset because the target did not accept them.
-    cut_count: connections that `cut` or `refuse` reset.
-    bytes_to_server, bytes_to_client: bytes that were handed to the kernel towards the target, and back.
+    connection_count: the number of connections that reached the target.
+    unreachable_count: the number of connections that were reset because the target did not accept them.
+    cut_count: the number of connections that `cut` or `refuse` reset.
+    bytes_to_server, bytes_to_client: the numbers of bytes that were handed to the kernel towards the target, and
+        towards the client.
     """
 
     connection_count: int = 0
@@ -55,15 +56,16 @@ class LinkStatistics:
 class LinkProxy:
     """One link. `run` carries the traffic; the controls may be called at any moment from the same thread.
 
-    At most 256 connections are open at once, each with two buffers of 256 KiB; more wait in the kernel's
+    At most 256 connections are open at once, each with two buffers of 256 KiB; further ones wait in the kernel's
     backlog.
 
     Args:
         listen: the address to which nodes connect; port 0 takes a free one.
         target: the address of the node at the other end.
-        recorder: records every byte that crosses.
-        recorded_host: the address to show for the side that connects, by default its own; its port is shown as it is.
-        recorded_server: the address and port to show for the other side, by default `target`.
+        recorder: records every byte that crosses the link.
+        recorded_host: the address to record for the side that connects, by default its own; its port is recorded
+            unchanged.
+        recorded_server: the address and port to record for the other side, by default `target`.
 
     Raises:
         UsageError: an address is not IPv4, or `listen` is not loopback.
@@ -104,8 +106,8 @@ class LinkProxy:
         return not self._welcome.is_open
 
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry traffic until cancelled, then reset every connection. The value passed to `task_status` is the
-        listening address.
+        """Carry traffic until this task is cancelled, then reset every connection. The value passed to `task_status` is
+        the listening address.
 
         Raises:
             OSError: the address cannot be bound.
@@ -131,7 +133,9 @@ class LinkProxy:
             self._listener = None
 
     def cut(self) -> int:
-        """Reset every open connection at both ends. Return their number. New connections are still accepted."""
+        """Reset every open connection at both ends. Return the number of these connections. New ones are still
+        accepted.
+        """
         connections = [*self._open_connections(), *self._waiting_clients()]
         for connection in connections:
             connection.reset(*Side, comment="the link was cut")
@@ -161,12 +165,12 @@ class LinkProxy:
         self._flow.shut()
 
     def slow(self, delay_s: float) -> None:
-        """Delay all data by this time. At most READ_BYTES of a long stream cross in each such interval."""
+        """Delay all data by this time. In each such interval, at most READ_BYTES of a long stream cross."""
         self._delay_s = delay_s
         self._haste.shut()
 
     def restore(self) -> None:
-        """Undo `refuse`, `stall` and `slow`. Data that waits on a slow link crosses at once."""
+        """Undo `refuse`, `stall` and `slow`. Data that is waiting on a slow link crosses at once."""
         self._haste.open()
         if self._listener is not None and not self._welcome.is_open:
             self._listener.listen(BACKLOG)
@@ -208,7 +212,7 @@ class LinkProxy:
         return [connection for connection in self._connections if not connection.has_ended]
 
     def _waiting_clients(self) -> Iterator[_Connection]:
-        """Yield clients that consider themselves connected, but are not accepted yet."""
+        """Yield clients that consider themselves connected but have not been accepted yet."""
         while self._listener is not None and self._welcome.is_open:
             try:
                 yield self._accept(self._listener)
@@ -243,7 +247,7 @@ class LinkProxy:
             places.release()
 
     async def _pump(self, connection: _Connection, sender: Side) -> None:
-        """Carry the data that `sender` sends, up to its end."""
+        """Carry the data that `sender` sends, until it ends its stream."""
         source, sink = connection.sockets[sender], connection.sockets[sender.other]
         buffer = memoryview(bytearray(READ_BYTES))
         while not connection.has_ended:
@@ -354,7 +358,7 @@ class _Connection:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Send RST to both ends at once; the recording shows it coming from `senders`."""
+        """Send RST to both ends at once; the recording shows the RST as coming from `senders`."""
         if not self.has_ended and self.record is not None:
             self.record.reset(*senders, comment=comment)
         self._end(resets=True)

@@ -1,4 +1,4 @@
-"""Polls nodes for their counts, adds them up over restarts, and measures their use of resources."""
+"""Polls nodes for their counts, adds up the counts across restarts, and measures the nodes' use of resources."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from mqproto.simulator.rig.supervisor import NodeProcess
 from mqproto.simulator.rig.verdict import Found, RunOracle
 
 LOOK_S: Final = 0.1
-"""The polling interval, in seconds. A killed process's work since its last poll is not counted."""
+"""The polling interval, in seconds. What a killed process did after its last poll is not counted."""
 COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB
 """The limit for a node's resident memory at any time, in bytes."""
 LOG_LIMIT_BYTES: Final = 256 * 1_024
-"""The limit, in bytes, for the log of a node in one life, or from the start of an attack until the node has
-recovered."""
+"""The limit, in bytes, for the growth of a node's log: in one life, or from the start of an attack until the node has
+recovered.
+"""
 
 
 @dataclass(slots=True)
 class NodeCount:
-    """The counts of one node, over all its processes."""
+    """The counts of one node, summed over all its processes."""
 
     sent: int = 0
     forwarded: int = 0
@@ -66,7 +67,7 @@ class Observer:
         self._ended = {name: NodeCount() for name in self.nodes}
 
     async def run(self) -> None:
-        """Poll the nodes until cancelled."""
+        """Poll the nodes until this task is cancelled."""
         async with trio.open_nursery() as nursery:
             for name in self.nodes:
                 nursery.start_soon(self._observe, name)
@@ -118,10 +119,10 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 class NodeUsage:
     """The resources that one node used.
 
-    peak_bytes: the peak of resident memory, from the kernel; None if the kernel does not report it. first_bytes: the
-    resident memory at the beginning.
-    cpu: the share of one core that it used.
-    log_bytes: by how many bytes its log grew.
+    peak_bytes: the peak of resident memory, from the kernel; None if the kernel does not report it.
+    first_bytes: the resident memory at the beginning.
+    cpu: the share of one core that the node used.
+    log_bytes: the number of bytes by which its log grew.
     """
 
     peak_bytes: int | None = None
@@ -130,14 +131,14 @@ class NodeUsage:
     log_bytes: int = 0
 
     def raise_to(self, others: NodeUsage) -> None:
-        """Raise each figure to that of the other usage if that is larger."""
+        """Raise each figure to the corresponding figure of the other usage, if that is larger."""
         self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
         self.first_bytes = self.first_bytes or others.first_bytes
         self.cpu, self.log_bytes = max(self.cpu, others.cpu), max(self.log_bytes, others.log_bytes)
 
 
 class Look:
-    """A node's usage when the look was taken. Its peak of resident memory counts from then on.
+    """A node's usage at the moment when this look is taken. The peak of its resident memory counts from then on.
 
     Args:
         log_bytes: the size of its log from which growth is counted; by default the current size.

@@ -2,7 +2,7 @@
 it.
 
 The first comparison is between the two ends. The second is between packets in the capture of the links, so it does not
-rely on a node's report about itself.
+rely on what a node reports about itself.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from mqproto.wire import (
 
 
 class Sent(NamedTuple):
-    """A message that was sent; times are seconds on one clock.
+    """A message that was sent; times are in seconds on one clock.
 
     message_id: the identifier from the sender's queue manager; None if its answer never came. In that case, it is
         unknown whether the message was accepted, and its digest identifies it.
-    at_s: when it was handed over; all messages of one request have the same time.
+    at_s: the time at which it was handed over; all messages of one request have the same time.
     """
 
     message_id: Hashable
@@ -57,11 +57,12 @@ class Committed(NamedTuple):
 class Comparison:
     """The outcome of the messages. All counts except sent, delivered and in_doubt must be 0.
 
-    sent: the number of messages that were accepted; `delivered` counts those that came.
-    out_of_order: the number of messages, without repetitions, that came after a message that was sent later.
-    altered: the number of messages whose label and body have another SHA-256 than when they were sent.
+    sent: the number of messages that were accepted.
+    delivered: the number of these messages that arrived.
+    out_of_order: the number of messages, not counting repetitions, that arrived after a message that was sent later.
+    altered: the number of messages whose label and body have a different SHA-256 than when they were sent.
     strangers: the number of messages that nobody sent.
-    in_doubt: the number of messages that may have been accepted; each may come once, or not at all.
+    in_doubt: the number of messages that may have been accepted; each may arrive once, or not at all.
     torn: the number of requests in doubt that were accepted in part; a request must be accepted as a whole or not at
         all.
     twins: the number of messages that got the identifier of another message.
@@ -83,7 +84,7 @@ class Comparison:
         """Return the broken promises.
 
         Args:
-            once: whether each message must come exactly once and in order; if not, it is enough that none is lost or
+            once: whether each message must arrive exactly once and in order; if not, it is enough that none is lost or
                 altered.
         """
         counts = (
@@ -99,7 +100,7 @@ class Comparison:
         return by_oracle([oracle for oracle, *_ in counts], texts)
 
     def broken(self) -> list[str]:
-        """Return the broken promises in words, if each message must come once and in order."""
+        """Return the broken promises in words, on the condition that each message must arrive once and in order."""
         return [text for texts in self.found().values() for text in texts]
 
 
@@ -109,7 +110,7 @@ def digest_of(label: str, body: bytes) -> bytes:
 
 
 def compare(sent: Sequence[Sent], received: Sequence[Committed]) -> Comparison:
-    """Compare sent messages, in order, with received ones, in order of receipt."""
+    """Compare sent messages, in the order of sending, with received ones, in the order of receipt."""
     places: dict[Hashable, int] = {}
     doubts: dict[bytes, deque[int]] = {}
     for place, message in enumerate(sent):
@@ -163,7 +164,7 @@ def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
 
 
 def delays_ms(sent: Iterable[Sent], received: Iterable[Committed]) -> list[float]:
-    """Return the sorted delays between handing a message to the sender and its receipt by the consumer."""
+    """Return the sorted delays, in milliseconds, between the handover of a message and its receipt by the consumer."""
     sent_at_s = {message.message_id: message.at_s for message in sent}
     return sorted(
         1_000 * (message.at_s - sent_at_s[message.message_id])
@@ -173,20 +174,22 @@ def delays_ms(sent: Iterable[Sent], received: Iterable[Committed]) -> list[float
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest value that `percent` of the values do not exceed; 0 if there are none."""
+    """Return the smallest value that at least `percent` percent of the values do not exceed; 0 if there are none."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
 
 
 @dataclass(slots=True)
 class WireCount:
-    """The packets that crossed the links, from the capture.
+    """The packets that crossed the links, according to the capture.
 
-    session_acks, riding_session_acks: the number of SessionAck packets, and of session headers on UserMessages.
-    order_acks, final_acks: the number of acknowledgments that reached the queue manager for which they were meant.
+    session_acks: the number of SessionAck packets.
+    riding_session_acks: the number of session headers on UserMessages.
+    order_acks, final_acks: the number of OrderAcks, and of FinalAcks, that reached the queue manager they were meant
+        for.
     forwarded: the number of packets that a node passed on, each of which was compared with the packet that the node
         received.
-    crossings: the times when messages other than acknowledgments crossed, by the two addresses; in nanoseconds since
-        1970, sorted.
+    crossings: the sorted times at which messages other than acknowledgments crossed, in nanoseconds since 1970, keyed
+        by the two addresses.
     faults: what was wrong; empty if all is well.
     """
 
@@ -269,7 +272,7 @@ def _digest(packet: bytes) -> bytes:
 
 
 def _passed_on(packet: bytes) -> bytes:
-    """Return a packet in the form in which a node must pass it on; empty after 29 hops."""
+    """Return a packet in the form in which a node must pass it on, or no bytes after 29 hops."""
     try:
         return with_hop_counted(packet)
     except UsageError:

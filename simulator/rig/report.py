@@ -16,18 +16,19 @@ from mqproto.simulator.rig.verdict import Found, judged, named
 from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
-"""The number of seconds, after a restarted node is ready, within which messages must flow again."""
+"""The time, in seconds, within which messages must flow again once a restarted node is ready."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """One fault, and when messages flowed again. All times are in seconds since the traffic began.
+    """One fault, and the time at which messages flowed again. All times are in seconds since the traffic began.
 
-    flowed_at_s: when messages had crossed each link of the route in turn, and the consumer had received one, all after
-        the link was restored or the node's new process was spawned; None if that did not happen.
-    spawned_at_s: when the new process was spawned, if a node was killed or stopped.
-    restored_at_s: when the link or the node was working again.
-    delivered_before: how many messages the consumer had received when the fault began.
+    flowed_at_s: the time at which messages had crossed each link of the route in turn and the consumer had received
+        one; None if that did not happen. Only messages after the link was restored, or the node's new process was
+        spawned, count.
+    spawned_at_s: the time at which the new process was spawned, if a node was killed or stopped.
+    restored_at_s: the time at which the link or the node was working again.
+    delivered_before: the number of messages that the consumer had received when the fault began.
     """
 
     action: Action
@@ -45,7 +46,7 @@ class Outage:
         return self.action in (Action.KILL, Action.STOP)
 
     def since(self, moment_s: float | None) -> float | None:
-        """Return the seconds from a moment until messages flowed again; None if either time is unknown."""
+        """Return the number of seconds from a moment until messages flowed again; None if either time is unknown."""
         if moment_s is None or self.flowed_at_s is None:
             return None
         return max(0.0, self.flowed_at_s - moment_s)
@@ -67,9 +68,10 @@ class Outage:
 class DemoReport:
     """The report of a demo.
 
-    in_doubt: the number of commits whose answer was lost; `committed_in_doubt` counts those that had happened.
-    unsettled: the number of messages for which the sender still waits for an acknowledgment.
-    usage: the maximum resources that each node used in one of its lives.
+    in_doubt: the number of commits whose answer was lost.
+    committed_in_doubt: the number of these commits that had happened.
+    unsettled: the number of messages for which the sender is still waiting for an acknowledgment.
+    usage: the maximum resources that each node used in any one of its lives.
     """
 
     workload: str
@@ -107,7 +109,7 @@ class DemoReport:
                 yield broken
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report in a form for programs."""
         report = asdict(self)
         del report["wire"]["crossings"]
         return {**report, "broken": self.broken}
@@ -115,14 +117,14 @@ class DemoReport:
 
 @dataclass(frozen=True, slots=True)
 class FlowReport:
-    """The messages of one producer to one consumer.
+    """The messages from one producer to one consumer.
 
-    transactional: whether each message must come exactly once and in order; if not, it is enough that no message is
+    transactional: whether each message must arrive exactly once and in order; if not, it is enough that no message is
         lost.
-    commits_in_doubt: the number of the consumer's commits whose answer was lost; `commits_done` counts those that had
-        happened.
+    commits_in_doubt: the number of the consumer's commits whose answer was lost.
+    commits_done: the number of these commits that had happened.
     rolled_back: the number of transactions that the consumer rolled back.
-    longest_outage_s: the longest time without a received message.
+    longest_outage_s: the longest time, in seconds, without a received message.
     longest_silence_s: the longest such time while all nodes ran.
     """
 
@@ -135,7 +137,7 @@ class FlowReport:
     rolled_back: int = 0
 
     def found(self) -> Found:
-        """Return the broken promises. Recoverable messages may come twice and out of order, but none may be lost."""
+        """Return the broken promises. Recoverable messages may arrive twice and out of order, but none may be lost."""
         return self.comparison.found(once=self.transactional)
 
 
@@ -143,15 +145,15 @@ class FlowReport:
 class CrashReport:
     """The report of a crash run.
 
-    kills: the number of kills by node, then by the node's stage when it died.
-    at_once: how often several nodes died at the same instant.
-    again: how often a node was killed again while it started.
-    retained: the number of messages left in the stores after the calm, by queue.
+    kills: the number of kills, keyed by node and then by the stage in which the node died.
+    at_once: the number of times that several nodes died at the same instant.
+    again: the number of times that a node was killed again while it started.
+    retained: the number of messages left in the stores after the calm, keyed by queue.
     failures: the events that ended the run early; if there are any, nothing else is judged.
     stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
-    rolled: how often the keys of each node were replaced; empty if nodes have none.
-    usage: the maximum resources that each node used in one of its lives.
+    rolled: the number of times that the keys of each node were replaced; empty if nodes have none.
+    usage: the maximum resources that each node used in any one of its lives.
     """
 
     seed: int
@@ -184,7 +186,7 @@ class CrashReport:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report in a form for programs."""
         return {**asdict(self), "broken": self.broken}
 
 
@@ -232,8 +234,8 @@ def outage_table(outages: list[Outage]) -> Table:
     """Return a table of faults: their start and length, the number of messages received before, and when messages
     flowed again.
 
-    flowing: the seconds since the link was restored or the node was ready; from spawn: the seconds since the node's
-        process began.
+    The column "flowing" has the seconds since the link was restored or the node was ready; "from spawn" has the seconds
+    since the node's process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:
@@ -293,7 +295,7 @@ def show_crash_report(report: CrashReport) -> None:
 
 
 def kill_table(report: CrashReport) -> Table:
-    """Return a line for each node: how often it was killed in each stage."""
+    """Return a table with a line for each node: the number of times that it was killed in each stage."""
     table = plain_table("kills while", *Stage, "all")
     for name, stages in report.kills.items():
         table.add_row(name, *(f"{stages[stage]:,}" for stage in Stage), f"{sum(stages.values()):,}")

@@ -30,7 +30,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
     """Return a new folder for a run.
 
     Args:
-        directory: the folder in which it is made; by default the one for temporary files.
+        directory: the folder in which to make the new one; by default the folder for temporary files.
 
     Raises:
         UsageError: nothing can be written there.
@@ -58,12 +58,12 @@ class Flow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every sent message has come."""
+        """Whether every sent message has arrived."""
         came = len(self.consumer.received) >= len(self.producer.sent)
         return came and not self.producer.has_due and not self.consumer.is_in_doubt
 
     def comparison(self) -> Comparison:
-        """Return the comparison of its sent and received messages."""
+        """Return the comparison of the flow's sent and received messages."""
         return compare(self.producer.sent, self.consumer.received)
 
     def taken(self) -> tuple[list[Sent], list[Committed]]:
@@ -88,7 +88,7 @@ class Rig:
         self.flows: dict[str, Flow] = {}
         self.observer = Observer(topology.nodes, self.connect, self.seen)
         self.usage: dict[str, NodeUsage] = {}
-        """The maximum resources that each program used in one of its lives."""
+        """The maximum resources that each program used in any one of its lives."""
         self.start_s = self.end_s = 0.0
         self.supervisor: Supervisor
 
@@ -106,10 +106,10 @@ class Rig:
         transactional: bool = True,
         protected: bool = False,
     ) -> Flow:
-        """Add messages from the sender to a queue of the destination, and return them.
+        """Add a flow of messages from the sender to a queue of the destination, and return it.
 
         Args:
-            to: the producer's name for the queue, if that is not its path.
+            to: the producer's name for the queue, if that is not the queue's path.
             moods: as for Consumer.
         """
         path = rf"{DESTINATION}\{queue}"
@@ -156,7 +156,7 @@ class Rig:
         self.ended(node)
 
     def elapsed_s(self) -> float:
-        """Return the seconds since the nodes began to run."""
+        """Return the number of seconds since the nodes began to run."""
         return trio.current_time() - self.start_s
 
     @property
@@ -166,11 +166,11 @@ class Rig:
 
     @property
     def received_count(self) -> int:
-        """The number of messages that came."""
+        """The number of messages that have arrived."""
         return sum(len(flow.consumer.received) for flow in self.flows.values())
 
     def caption(self) -> str:
-        """Return words for the progress of the run."""
+        """Return a caption that shows the progress of the run."""
         return f"{self.elapsed_s():.0f} s"
 
     def seen(self, name: str) -> None:

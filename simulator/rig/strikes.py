@@ -1,4 +1,4 @@
-"""Decides which nodes `mqproto crash` kills, and when. Everything follows from a seed.
+"""Decides which nodes `mqproto crash` kills, and when. Everything is determined by a seed.
 
 A strike hits one node, two nodes or all of them, at one instant or within half a second. Each of them is started again,
 and may be killed again as it starts. The dice choose the stage at which a kill aims. The stage that the kill hits is
@@ -19,36 +19,41 @@ from mqproto.simulator.base.randomness import chance
 T = TypeVar("T")
 
 JUST_READY_S: Final = 0.25
-"""How many seconds it takes a ready node to find its neighbours again, and its clients to find the node."""
+"""The time, in seconds, that a ready node takes to find its neighbors again, and its clients take to find the node."""
 
 
 class Stage(StrEnum):
     """The stage of a node."""
 
     STARTING = "starting"
-    """Its process runs, but its store is not open yet."""
+    """The node's process is running, but its store is not open yet."""
     RECOVERING = "recovering"
-    """It opens its store, and recovers from the kill."""
+    """The node is opening its store, and recovering from the kill."""
     JUST_READY = "just ready"
     RUNNING = "running"
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""The maximum delays, in seconds, after which a starting node is killed once a stage has begun; about as long as the
-stage lasts."""
+"""For each stage, the maximum time, in seconds, from the beginning of the stage to the kill of a starting node. It is
+about as long as the stage lasts.
+"""
 AGAIN: Final = 0.5
 """The probability that a node is killed again while it starts. It applies to each start."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
 VICTIMS: Final = ((1, 5), (2, 3), (3, 2))
 PAUSES_S: Final = (((0.0, 0.3), 5), ((0.3, 1.0), 4), ((1.0, 4.0), 1))
-"""The ranges of seconds for which all nodes run before the next strike."""
+"""The ranges of the time, in seconds, for which all nodes run before the next strike, each with its weight."""
 OUTAGES_S: Final = (((0.0, 0.0), 5), ((0.0, 0.5), 4), ((0.5, 2.5), 1))
-"""The ranges of seconds for which a node stays down. The last range is long enough for a sender to resend."""
+"""The ranges of the time, in seconds, for which a node stays down, each with its weight. The last range is long enough
+for a sender to resend.
+"""
 SPREAD_S: Final = 0.5
 
 
 class Kill(NamedTuple):
-    """One SIGKILL: the stage at which it aims, the delay after the stage began, and how long the node stays down."""
+    """One SIGKILL: the stage at which it aims, the delay after the beginning of that stage, and how long the node stays
+    down.
+    """
 
     aim: Stage
     after_s: float
@@ -56,8 +61,9 @@ class Kill(NamedTuple):
 
 
 class Strike(NamedTuple):
-    """The kills of one strike, by node. All nodes run for pause_s; then comes the first kill of each node, after its
-    own after_s."""
+    """The kills of one strike, keyed by node. All nodes run for pause_s; then comes the first kill of each node, after
+    that kill's after_s.
+    """
 
     pause_s: float
     kills: dict[str, list[Kill]]
@@ -69,7 +75,7 @@ class Strike(NamedTuple):
 
 
 def strikes(seed: int, nodes: Sequence[str]) -> Iterator[Strike]:
-    """Yield strikes without end."""
+    """Yield an endless series of strikes."""
     for number in count():
         dice = chance(seed, "strike", str(number))
         victims = dice.sample(nodes, min(_weighted(dice, VICTIMS), len(nodes)))

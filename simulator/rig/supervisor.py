@@ -42,13 +42,15 @@ READY_TIMEOUT_S: Final = 30
 PAUSE_LIMIT_S: Final = 60.0
 """The maximum pause, in seconds, before a node is started again."""
 STEADY_S: Final = 60.0
-"""A node that ran for this many seconds is started again at once, and its pauses begin again with the shortest."""
+"""The time, in seconds, after which a node counts as steady. It is then started again at once when it ends, and its
+pauses begin again with the shortest.
+"""
 STOP_TIMEOUT_S: Final = 10
 TAIL_BYTES: Final = 8_192
 
 
 class NodeError(MqprotoError):
-    """A node process ended by itself. The text has the process's own last error."""
+    """A node process ended by itself. The text contains the process's own last error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Pauses:
 class NodeProcess:
     """The process of one node.
 
-    log_from: the size of its log when it was started; earlier lines are from other processes.
+    log_from: the size of the node's log when the process was started; earlier lines are from other processes.
     """
 
     def __init__(self, name: str, process: trio.Process, log: Path, log_from: int = 0) -> None:
@@ -94,7 +96,9 @@ class NodeProcess:
         return self.process.pid
 
     async def says(self, word: bytes) -> bool:
-        """Wait until the process has printed a line that begins with this word. Return False if it ends first."""
+        """Wait until the process has printed a line that begins with this word. Return False if the process ends
+        first.
+        """
         assert self.process.stdout is not None
         while not self.has_said(word):
             chunk = await self.process.stdout.receive_some()
@@ -104,12 +108,13 @@ class NodeProcess:
         return True
 
     def has_said(self, word: bytes) -> bool:
-        """Return whether we have read a line that begins with this word. Once the process is reaped, we have read all
-        its output."""
+        """Return whether we have read a line that begins with this word. Once the process is reaped, all its output has
+        been read.
+        """
         return bool(self.line(word))
 
     def line(self, word: bytes) -> str:
-        """Return the first line that begins with this word; empty if there is none."""
+        """Return the first line that begins with this word, or an empty text if there is none."""
         lines = self._said.split(b"\n")[:-1]
         return next((line.decode("utf-8", "replace") for line in lines if line.startswith(word)), "")
 
@@ -136,7 +141,7 @@ class NodeProcess:
         return NodeError(f"{self.name}: {reason}")
 
     def cpu_s(self) -> float | None:
-        """Return its user and system time so far; None if the kernel does not report it."""
+        """Return the process's user and system time so far, or None if the kernel does not report it."""
         return cpu_s_of(self.pid)
 
 
@@ -157,8 +162,8 @@ class Processes:
         """Start a process.
 
         Args:
-            arguments: a module, and the arguments after it.
-            log: the file for its standard error.
+            arguments: a module, followed by the module's arguments.
+            log: the file for the process's standard error.
         """
         with appended(log) as file:
             log_from = file.tell()
@@ -188,7 +193,7 @@ class Processes:
         raise node.failure()
 
     async def kill(self, name: str) -> NodeProcess:
-        """Send SIGKILL; return when the process is reaped and all its output is read."""
+        """Send SIGKILL to a process; return when the process is reaped and all its output is read."""
         node = self.running[name]
         node.is_wanted = False
         node.process.kill()
@@ -196,7 +201,7 @@ class Processes:
         return node
 
     async def stop(self, name: str) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        """Send SIGTERM to a process, and SIGKILL if the process has not ended after 10 s."""
         if (node := self.running.get(name)) is None:
             return
         node.is_wanted = False
@@ -208,7 +213,7 @@ class Processes:
         await self._reap(node)
 
     async def stop_all(self) -> None:
-        """Stop all processes at once."""
+        """Stop all processes, all at the same time."""
         async with trio.open_nursery() as nursery:
             for name in list(self.running):
                 nursery.start_soon(self.stop, name)
@@ -224,9 +229,9 @@ class Supervisor(Processes):
     """The nodes of one topology, each in its own process.
 
     Args:
-        topology: the nodes and the addresses at which they listen.
-        directory: the folder for their stores, their logs, and the topology as each of them sees it.
-        detours: the address of the proxy for each pair (node that connects, its neighbour).
+        topology: the nodes, and the addresses on which they listen.
+        directory: the folder for the nodes' stores, their logs, and the topology as each of them sees it.
+        detours: the address of the proxy for each pair of a node that connects and its neighbor.
         capture: if given, each node records its traffic in the file that `capture_of` returns.
     """
 
@@ -242,9 +247,11 @@ class Supervisor(Processes):
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
-        """The lock held by the task that ends, starts or reaps the node, if tasks other than `keep` may do so."""
+        """For each node, the lock that a task holds while it ends, starts or reaps the node, where tasks other than
+        `keep` may do so.
+        """
         self._wanted = {name: Gate() for name in topology.nodes}
-        """A gate that is shut while the node is down on purpose, so that `keep` leaves it down."""
+        """For each node, a gate that is shut while the node is down on purpose, so that `keep` leaves it down."""
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -255,7 +262,7 @@ class Supervisor(Processes):
         """Spawn a node and wait until it listens.
 
         Raises:
-            NodeError: it ended instead, or was not ready within 30 s.
+            NodeError: the node ended instead, or was not ready within 30 s.
         """
         spawned_s = trio.current_time()
         node = await self.spawn(name)
@@ -283,7 +290,7 @@ class Supervisor(Processes):
         return await self.open(name, command, log)
 
     async def start_all(self) -> dict[str, NodeError]:
-        """Start all nodes at once. Return the errors of those that ended instead."""
+        """Start all nodes at the same time. Return the errors of the nodes that ended instead, keyed by name."""
         failures: dict[str, NodeError] = {}
 
         async def start(name: str) -> None:
@@ -298,7 +305,7 @@ class Supervisor(Processes):
         return failures
 
     async def keep(self, name: str, tell: Callable[[str], None]) -> None:
-        """Until cancelled, start a node again whenever it ends, unless it was put down.
+        """Until this task is cancelled, start a node again whenever it ends, unless it was put down.
 
         Args:
             tell: called with a line when the node ends, when it cannot be started, and when it runs again.
@@ -334,16 +341,16 @@ class Supervisor(Processes):
                         tell(f"{name} is back, process {self.running[name].pid}")
 
     async def put_down(self, name: str) -> int | None:
-        """Kill a node; `keep` leaves it down until `bring_up`. Return its process ID, or None if it did not run."""
+        """Kill a node; `keep` leaves it down until `bring_up`. Return its process ID, or None if it was not running."""
         async with self._turns[name]:
             self._wanted[name].shut()
             return (await self.kill(name)).pid if name in self.running else None
 
     async def bring_up(self, name: str) -> int:
-        """Start a node that was put down, or restart one that runs; return its process ID.
+        """Start a node that was put down, or restart one that is running; return its process ID.
 
         Raises:
-            NodeError: it does not start; `keep` continues to try.
+            NodeError: the node does not start; `keep` keeps trying.
         """
         async with self._turns[name]:
             try:
@@ -364,7 +371,7 @@ class Supervisor(Processes):
         return node is not None and node.is_wanted and node.process.returncode is None
 
     async def watch(self) -> NodeProcess:
-        """Wait until a node that was ready ends by itself; reap its process and return the node."""
+        """Wait until a node that was ready ends by itself; reap its process and return it."""
         while True:
             for node in self.running.values():
                 if node.process.poll() is not None and node.is_wanted:
@@ -412,14 +419,15 @@ class Programs(Processes):
         """Start a command of `mqproto`, and wait until it is ready; return the line that says so.
 
         Raises:
-            NodeError: it ended instead, or was not ready within 30 s.
+            NodeError: the command ended instead, or was not ready within 30 s.
         """
         arguments = [*arguments, "--directory", str(self.directory), "--supervised"]
         return await self.run(name, [PROGRAM, *arguments])
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
-        """Do the same as `start` for another module, which has to report when it is ready, and to end with its standard
-        input."""
+        """Do the same as `start`, but for another module. The module has to report when it is ready, and to end when
+        its standard input ends.
+        """
         program = await self.open(name, arguments, self.directory / f"{name}.err")
         await self.until(program, READY)
         return program.line(READY)
@@ -427,7 +435,7 @@ class Programs(Processes):
 
 @asynccontextmanager
 async def programs_in(directory: Path) -> AsyncIterator[Programs]:
-    """Yield the programs that are started in the block. At the end of the block they are killed, whatever ends it."""
+    """Yield the programs that are started in the block. However the block ends, they are killed at its end."""
     programs = Programs(directory)
     try:
         yield programs
@@ -438,7 +446,7 @@ async def programs_in(directory: Path) -> AsyncIterator[Programs]:
 
 
 def capture_of(capture: Path, name: str) -> Path:
-    """Return the capture file of one node: `run-sender.pcapng` beside `run.pcapng`."""
+    """Return the capture file of one node: `run-sender.pcapng` next to `run.pcapng`."""
     return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
 
 
@@ -452,8 +460,9 @@ class _Complaint(msgspec.Struct):
 
 
 def last_error(log: Path, start: int = 0) -> str:
-    """Return the last error that a node has written into its log after the first `start` bytes; empty if there is
-    none."""
+    """Return the last error that a node has written to its log after the first `start` bytes; empty if there is
+    none.
+    """
     with log.open("rb") as file:
         # A shorter log began anew meanwhile.
         start = start if file.seek(0, os.SEEK_END) >= start else 0

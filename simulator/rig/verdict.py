@@ -56,7 +56,7 @@ BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
     },
     "strangers": {RunOracle.GROUPS: NO_GROUPS, RunOracle.AUDIT: NO_GATEWAY},
 }
-"""The oracles that do not apply, with the reasons, by scenario."""
+"""For each scenario, the oracles that do not apply to it, with the reasons."""
 
 
 Found = dict[RunOracle, list[str]]
@@ -64,7 +64,7 @@ Found = dict[RunOracle, list[str]]
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
-    """Return the findings of these oracles, from texts that each begin with the name of an oracle."""
+    """Return the findings of these oracles, given texts that are each paired with an oracle."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
         found[oracle].append(text)
@@ -72,14 +72,14 @@ def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str
 
 
 def judged(scenario: str, *found: Found) -> list[str]:
-    """Return all findings of the oracles of a scenario. Each of them must have judged the run."""
+    """Return all findings of the oracles that apply to a scenario. Each of these oracles must have judged the run."""
     applies = [oracle for oracle in RunOracle if oracle not in BLANKS[scenario]]
     assert set(applies) <= {oracle for some in found for oracle in some}, f"not all have looked at {scenario}"
     return [text for oracle in applies for some in found for text in some.get(oracle, ())]
 
 
 def named(found: Mapping[str, Found]) -> Found:
-    """Return the findings about several things, with the name of the thing before each text."""
+    """Return the findings about several things; each text begins with the name of its thing."""
     return by_oracle(
         {oracle for some in found.values() for oracle in some},
         (

@@ -1,4 +1,4 @@
-"""The guard of a node. It reads the node's own keys from files, and the keys of others from the topology, for
+"""The guard of a node. It reads the node's own keys from files, and the keys of other nodes from the topology, for
 mqproto/security/guard.py.
 
 The libraries take a tenth of a second to import. A node without any keys imports them only when a signed or encrypted
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 NO_LIBRARIES: Final = "pip install 'mqproto[security]', and start the node anew"
 PEERS: Final = "peers"
-"""The subfolder of a node's keys for the public keys of queue managers outside the topology, by GUID."""
+"""The subfolder, among a node's keys, for the public keys of queue managers outside the topology, which are kept by
+GUID.
+"""
 
 
 class NodeKeys:
-    """The keys that a node has on disk, its own and others'."""
+    """The keys that a node has on disk: its own, and those of others."""
 
     def __init__(self, topology: Topology, node: Node, directory: Path) -> None:
         self._topology = topology
@@ -48,7 +50,7 @@ class NodeKeys:
 
     @property
     def are_there(self) -> bool:
-        """Whether there may be any key or certificate."""
+        """Whether the node may have any key or certificate."""
         public = (self.public_of(node).folder for node in self._topology.nodes.values())
         return (
             bool(self._topology.users or self._node.private_keys)
@@ -123,8 +125,9 @@ class NodeKeys:
         return Keys(own=own, signers=self._signers(people), managers=managers, users=users | people)
 
     def _signers(self, people: Mapping[bytes, Collection[bytes]]) -> dict[str, tuple[Signer, KeyPair]]:
-        """Return the signers of this node by name. A user signs with the SID that the topology has for the
-        certificate."""
+        """Return the signers of this node, keyed by name. A user signs with the SID that the topology has for the
+        certificate.
+        """
         signers: dict[str, tuple[Signer, KeyPair]] = {}
         for use in (SIGNING, *self._files.users()):
             if not self._files.has(use):
@@ -145,7 +148,8 @@ class NodeKeys:
 
 
 class NodeGuard:
-    """The guard of a node, which reads keys when they are first needed, and when it is told that they have changed.
+    """The guard of a node, which reads keys when they are first needed, and again when it is told that they have
+    changed.
 
     The command that replaces keys tells one node after the other, but misses nodes that are just starting. So a message
     may already need keys from new files. Before the guard refuses a message, it therefore looks at the files again.
@@ -188,7 +192,7 @@ class NodeGuard:
         """Read the keys again, after they have changed.
 
         Raises:
-            UsageError: a file cannot be used; the old keys stay.
+            UsageError: a file cannot be used; the old keys stay in use.
         """
         guard, stamp = self.guard, self._keys.stamp()
         guard.renew(self._keys.read())
@@ -210,7 +214,7 @@ class NodeGuard:
         return self.guard.opened(message, weak, now)
 
     def _has_read_anew(self) -> bool:
-        """Read the keys again if their files have changed. Return whether new ones are in use."""
+        """Read the keys again if their files have changed. Return whether the new keys are in use."""
         stamp = self._keys.stamp()
         if stamp == self._stamp:
             return False
@@ -242,7 +246,7 @@ class NodeGuard:
 
 
 def guard_of(topology: Topology, node: Node, directory: Path) -> NodeGuard | None:
-    """Return the guard of a node; None if the libraries are not installed.
+    """Return the guard of a node, or None if the libraries are not installed.
 
     Raises:
         UsageError: a file cannot be used.
@@ -262,7 +266,9 @@ def is_installed() -> bool:
 
 
 def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], list[Certificate]]:
-    """Return the keys for key exchange and the certificates in these files: the current one and earlier ones."""
+    """Return the keys for key exchange in these files, and the certificates: the current certificate and earlier
+    ones.
+    """
     from mqproto.security import PROVIDERS, Certificate, PublicKey
 
     words = {provider.word for provider in PROVIDERS}

@@ -1,11 +1,11 @@
-"""The keys of a node, in a folder beside its store that only its owner can enter.
+"""The keys of a node, in a folder next to its store that only its owner can enter.
 
 Each key pair is a PEM file that OpenSSL reads as well. There is one for key exchange with each provider, one for the
 node's signatures, and one for each user that signs here. A file for signatures has the certificate after the key. Files
-are replaced as a whole. The old key is set aside under its date, because messages on their way may need it.
+are replaced as a whole. The old key is set aside under its date, because messages in transit may need it.
 
 The public halves of a node's keys are in another folder, for everybody, in the form in which a directory would have
-them. Old certificates are set aside there as well, because they have signed messages that are on their way.
+them. Old certificates are set aside there as well, because messages in transit may be signed with them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ ASIDE: Final = "-until-"
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The suffixes of files with public keys."""
 DAYS: Final = 3_650
-"""For how many days a self-signed certificate is valid."""
+"""The number of days for which a self-signed certificate is valid."""
 LIMIT_BYTES: Final = 2**20
-"""The maximum number of bytes to read from a file; a key pair of 16,384 bits takes about 13 kB."""
+"""The maximum number of bytes that are read from a file; a key pair of 16,384 bits takes about 13 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptKeyPair:
     """One key pair of a node.
 
-    use: the provider for which it is, or SIGNING.
-    certificate: the certificate of a key that signs.
+    use: what the key pair is for: a provider, SIGNING, or a user who signs.
+    certificate: the certificate of a key pair that signs.
     """
 
     use: str
@@ -59,9 +59,9 @@ class KeyFiles:
     """The files of one node.
 
     Args:
-        folder: the folder of the files; it is made with the first one.
+        folder: the folder of the files; it is made when the first file is written.
         node: the node's name.
-        named: files that the topology names, by use.
+        named: the files that the topology names, keyed by use.
         again: the options with which a proposed command finds the node.
     """
 
@@ -105,7 +105,9 @@ class KeyFiles:
         return KeptKeyPair(use, pair, certificate)
 
     def all(self) -> Iterator[KeptKeyPair]:
-        """Yield all key pairs: first those for key exchange, the strongest first, then those for signatures."""
+        """Yield all key pairs: first those for key exchange, beginning with the strongest, and then those for
+        signatures.
+        """
         from mqproto.security import PROVIDERS
 
         for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING, *self.users()):
@@ -119,7 +121,7 @@ class KeyFiles:
         return [use for use in sorted(found) if ASIDE not in use]
 
     def aside(self, use: str) -> list[KeyPair]:
-        """Return the key pairs that were in use earlier, the most recent first.
+        """Return the key pairs that were in use earlier, beginning with the most recent.
 
         Raises:
             UsageError: a key pair cannot be read, or other users could read it.
@@ -179,8 +181,8 @@ class KeyFiles:
 class PublicFiles:
     """The public files of a queue manager: its public keys, and the certificate with which it signs.
 
-    folder: the folder, which is made with the first file. A file is named after its use: aes.blob, enhanced.pem,
-        signing.cer, and signing-until-DATE.cer for a certificate that was replaced.
+    folder: the folder, which is made when the first file is written. A file is named after its use: aes.blob,
+        enhanced.pem, signing.cer, and signing-until-DATE.cer for a certificate that was replaced.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -192,7 +194,7 @@ class PublicFiles:
         date: goes into the name of the old file.
 
         Raises:
-            UsageError: it cannot be written.
+            UsageError: the file cannot be written.
         """
         data = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
         form = "cer" if kept.certificate is not None else "blob"
@@ -216,7 +218,7 @@ class PublicFiles:
             self.write(kept, date)
 
     def read(self) -> dict[str, bytes]:
-        """Return the content of each file by its use; empty if there is no such folder.
+        """Return the content of each file, keyed by its use; empty if there is no such folder.
 
         Raises:
             UsageError: a file cannot be read.
@@ -233,12 +235,13 @@ class PublicFiles:
 
 
 def keep_all(directory: Path, name: str, made: Iterable[KeptKeyPair], date: str) -> list[Path]:
-    """Write key pairs for a node, and their public halves for others; return the paths of the old ones set aside.
+    """Write key pairs for a node, and their public halves for others; return the paths of the old files that were set
+    aside.
 
     date: goes into the names of the old files.
 
     Raises:
-        UsageError: they cannot be written.
+        UsageError: the files cannot be written.
     """
     files, public = KeyFiles(keys_path(directory, name), name), PublicFiles(public_path(directory, name))
     aside = []
@@ -258,7 +261,7 @@ def certified(pair: KeyPair, name: str) -> Certificate:
 
 
 def make_keys(directory: Path, name: str, bits: int) -> None:
-    """Make key pairs for AES and for signatures, as `mqproto keys make` does, for a node that has none."""
+    """For a node without keys, make key pairs for AES and for signatures, as `mqproto keys make` does."""
     from mqproto.security import new_key_pair
 
     signing = new_key_pair(bits)
@@ -293,10 +296,10 @@ def read_private(path: Path) -> bytes:
 def write_new(path: Path, data: bytes, *, secret: bool) -> None:
     """Write a new file.
 
-    secret: whether only its owner may read it.
+    secret: whether only the file's owner may read it.
 
     Raises:
-        UsageError: it exists already, or cannot be written.
+        UsageError: the file already exists, or cannot be written.
     """
     try:
         with open(path, "xb", opener=private if secret else None) as file:
@@ -314,7 +317,7 @@ def write_new(path: Path, data: bytes, *, secret: bool) -> None:
 
 
 def _free_name(path: Path, date: str) -> Path:
-    """Return an unused name under which to set a file aside."""
+    """Return an unused name for a file that is to be set aside."""
     name, number = path.with_stem(f"{path.stem}{ASIDE}{date}"), 1
     while name.exists():
         number += 1
@@ -323,5 +326,5 @@ def _free_name(path: Path, date: str) -> Path:
 
 
 def _asked(use: str) -> str:
-    """Return the further options of `mqproto keys make` for a use."""
+    """Return the additional options of `mqproto keys make` that a use needs."""
     return " --provider base" if use == "base" else ""

@@ -3,16 +3,17 @@ fails.
 
 Read store.py first, which joins the two parts: a log of the last transactions, and SQLite tables for older transactions
 (base.py, simulator/storage/tables.py). log.py has the log, segments.py its files, records.py their bytes, and recent.py
-their meaning. recovery.py moves a log that a crash has left to the tables.
+their meaning. recovery.py moves the log that a crash has left behind into the tables.
 
     sqlite3 a.sqlite "select * from waiting"
 
-shows all messages of a stopped node, and the older ones of a running node. `mqproto store backup` copies either.
-`a.life` beside it shows whether a store was restored from a backup (witnesses/).
+shows all messages of a stopped node, and the older ones of a running node. `mqproto store backup` copies the store of
+either. The file `a.life` next to a store shows whether it was restored from a backup (witnesses/).
 
-While a store is open, `NAME-lock` beside it is locked: a second node is refused at once, and `sqlite3` may still read.
-The operating system holds the lock, so it ends with the process, however that ends. Every error is a `StoreError` of
-one line that says what to do. care/ has operators' tools for damaged, copied, repaired and moved stores.
+While a store is open, the file `NAME-lock` next to it is locked: a second node is refused at once, but `sqlite3` may
+still read. The operating system holds the lock, so it ends with the process, however that ends. Every error is a
+`StoreError` of one line that says what to do. care/ has operators' tools for damaged, copied, repaired and moved
+stores.
 """
 
 from mqproto.simulator.storage.log import LIMITS, LogLimits

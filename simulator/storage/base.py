@@ -1,7 +1,7 @@
 """The tables of a node's store: one SQLite file, one connection.
 
-A transaction is on disk at its end only if it is `flushed`. Otherwise a power loss may undo it and all later ones. As
-long as that can happen, the log has the same data.
+A transaction is on disk at its end only if it is `flushed`. Otherwise a power loss may undo it and all later ones.
+While that is possible, the log has the same data.
 """
 
 from __future__ import annotations
@@ -80,16 +80,17 @@ PRAGMAS: Final = (
 SOURCE_BYTE: Final = 17
 """The offset of the source in a packet: SourceQueueManager, after the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
-"""How many milliseconds another program's write may hold us up while the node runs. Our own write can wait, but the
-neighbours cannot."""
+"""The time, in milliseconds, that another program's write may hold us up while the node runs. Our own write can wait,
+but the neighbors cannot.
+"""
 
 
 class Mark(NamedTuple):
     """The place where the log begins.
 
-    segment: the first segment whose records the tables lack, or may lack.
-    record: the number of its first record.
-    is_begun: whether that segment was begun, and must exist.
+    segment: the first segment that has records which the tables lack, or may lack.
+    record: the number of that segment's first record.
+    is_begun: whether that segment was begun, so that it must exist.
     """
 
     segment: int
@@ -98,7 +99,7 @@ class Mark(NamedTuple):
 
 
 BEGINNING: Final = Mark(1, 1, is_begun=False)
-"""Where the log of a new store begins."""
+"""The place where the log of a new store begins."""
 
 
 def made_mark(segment: int, record: int, is_begun: int) -> Mark:
@@ -117,7 +118,7 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Return the nodes that own the tables, and the place of the tables, from the rows that were read.
+    """From the rows that were read, return each node that owns the tables, with the place of the tables.
 
     Raises:
         DamageError: a row differs from the row that was written.
@@ -135,10 +136,10 @@ class StoreTables:
 
     Attributes:
         home: the place of the tables, according to the tables themselves.
-        log_salts: the salts of SQLite's log when it was last seen.
+        log_salts: the salts of SQLite's log when it was last read.
 
     Raises:
-        StoreError, sqlite3.Error: the file cannot be opened, or is not this node's.
+        StoreError, sqlite3.Error: the file cannot be opened, or belongs to another node.
     """
 
     def __init__(self, files: Files, path: Path, node: Guid) -> None:
@@ -173,7 +174,7 @@ class StoreTables:
         self.db.close()
 
     def leave(self) -> None:
-        """Close the file if the store does not start. An old log may be damaged, so it stays out of the tables."""
+        """Close the file of a store that does not start. An old log may be damaged, so it is kept out of the tables."""
         if self._had_log:
             self._files.let_go(self.db, self.path)
         else:
@@ -182,7 +183,9 @@ class StoreTables:
     # Room
 
     def set_room_aside(self, size_bytes: int) -> None:
-        """Keep this many bytes in free pages of the file, if the disk has room. Tables use them once it is full."""
+        """Keep this many bytes in free pages of the file, if the disk has room. The tables use them once the disk is
+        full.
+        """
         [(page_bytes,)], [(free_count,)] = self._rows("PRAGMA page_size"), self._rows("PRAGMA freelist_count")
         if free_count * page_bytes >= size_bytes:
             return
@@ -200,7 +203,8 @@ class StoreTables:
                 raise
 
     def let_grow(self, may_grow: bool) -> None:
-        """Set whether the file may grow. If not, a transaction that needs more pages than the file has is undone.
+        """Set whether the file may grow. If it may not, a transaction that needs more pages than the file has is
+        undone.
 
         SQLite's log must fit into the file; otherwise that log could never be completed.
         """
@@ -218,10 +222,10 @@ class StoreTables:
 
     @contextmanager
     def transaction(self, *, flushed: bool) -> Iterator[None]:
-        """Commit all writes of the block, or none if it raises.
+        """Commit all writes of the block, or none if the block raises an exception.
 
         Args:
-            flushed: whether the transaction is on disk when it ends, with all earlier ones.
+            flushed: whether the transaction, and all earlier ones, are on disk when it ends.
 
         Raises:
             sqlite3.Error: none of the writes took effect.
@@ -253,8 +257,8 @@ class StoreTables:
 
     @contextmanager
     def seen_with(self, recent: RecentRows) -> Iterator[None]:
-        """In the block, the rows are in memory, and only this connection sees them. Nothing goes to the disk, which may
-        be full.
+        """While the block runs, keep the rows in memory, where only this connection sees them. Nothing goes to the
+        disk, which may be full.
 
         Raises:
             sqlite3.Error: the tables cannot be read.
@@ -293,12 +297,12 @@ class StoreTables:
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Put the damaged messages among these into the quarantine, unchanged.
+        """Of these messages, put the damaged ones into the quarantine, unchanged.
 
         They stay among the other messages until they are removed. Nothing else in their rows can be used.
 
         Args:
-            copies: whole copies in the log, by key; messages with such a copy are mended.
+            copies: whole copies in the log, keyed by the messages' keys; a message with such a copy is mended.
         """
         if hurt := self.messages.hurt_among(keys):
             with self.transaction(flushed=True):
@@ -320,7 +324,7 @@ class StoreTables:
             self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
-        """Forget identifiers, given by source and by first and last ordinal; then add these identifiers."""
+        """Forget identifiers, given as ranges of a source's ordinals; then add these identifiers."""
         if forgotten:
             self.db.executemany(
                 "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
@@ -329,7 +333,9 @@ class StoreTables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """Put all rows except queues and identifiers. Most slices have few of them, and each statement takes time."""
+        """Write all rows except those of queues and identifiers. Most slices have few such rows, and each statement
+        takes time.
+        """
         run_many = self.db.executemany
         if states.outgoing:
             run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
@@ -390,13 +396,13 @@ class StoreTables:
             yield message_id
 
     def size_bytes(self) -> int:
-        """The bytes that all messages take, without SQLite's overhead."""
+        """The total size of all messages in bytes, without SQLite's overhead."""
         [(size_bytes,)] = self._rows("SELECT coalesce(sum(size_bytes), 0) FROM queue")
         assert isinstance(size_bytes, int)
         return size_bytes
 
     def counts(self, kind: QueueKind) -> dict[int, int]:
-        """Return the number of messages in each queue of one kind."""
+        """Return the number of messages in each queue of this kind."""
         return dict(self._rows("SELECT queue, message_count FROM queue WHERE kind = ?", (kind,)))
 
     def queues(self) -> list[QueueRow]:
@@ -412,7 +418,9 @@ class StoreTables:
     # Opening
 
     def _set_up(self, node: Guid, witness: Said | None) -> None:
-        """Make the tables in a new file, or check that the file is this node's. Then choose how it is written."""
+        """Make the tables in a new file, or check that the file belongs to this node. Then choose how SQLite
+        writes it.
+        """
         [(application_id,)] = self._rows("PRAGMA application_id")
         [(layout,)] = self._rows("PRAGMA user_version")
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
@@ -460,7 +468,7 @@ class StoreTables:
         )
 
     def _found_witness(self) -> Said | None:
-        """Return the contents of the log's witness, if it is beside the tables."""
+        """Return the contents of the log's witness, or None if it is not next to the tables."""
         path = witness_path(self.path)
         with explained_file(path):
             there = path.name in self._files.names(path.parent)
@@ -478,7 +486,7 @@ class StoreTables:
 
 
 def _as_text(data: bytes) -> str:
-    """Decode text. Bytes that are not text are damaged, which the checksum shows."""
+    """Decode text. Bytes that are not text are damaged, which the checksum will show."""
     return data.decode(errors="surrogateescape")
 
 
@@ -487,7 +495,8 @@ def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-    """Read the messages' columns from the current tables, on a connection for the caller's own thread.
+    """Read the columns of the messages with this MessageID from the current tables. The connection is for the caller's
+    own thread.
 
     Raises:
         UsageError: only one connection may read the tables just now.
@@ -509,7 +518,7 @@ def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Conn
 
 
 def write_anew(db: sqlite3.Connection) -> None:
-    """Rewrite the tables' files, so that they contain no deleted data.
+    """Rewrite the tables' files so that they no longer contain any deleted data.
 
     Raises:
         sqlite3.Error: the tables cannot be rewritten now; nothing has changed.

@@ -21,9 +21,9 @@ from mqproto.turn.effects import POSITION_BITS, HurtPacket, MessageRow
 NUMBERS: Final = Struct("<QQ?q")
 """The form of the packed numbers: key, message_id, final_ack and expires_s."""
 NEVER: Final = -1
-"""The value used instead of the `expires_s` of a message that never expires."""
+"""The number used in place of `expires_s` for a message that never expires."""
 SET_ASIDE: Final = -0x71756172
-"""The value used instead of the checksum of a message in the quarantine, because no message has this checksum."""
+"""The number used in place of the checksum of a message in the quarantine, because no message has this checksum."""
 MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -44,8 +44,8 @@ def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, 
 
 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
-    """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum. There is no function call for
-    each row.
+    """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum. This avoids a function call
+    for each row.
 
     `final_ack` is a number, because SQLite has no type for a bool, and its driver would search in vain for an adapter
     for each message.
@@ -67,7 +67,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
 def whole_message(
     key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
 ) -> MessageRow:
-    """Return a message from its columns, if they match its checksum.
+    """Return a message from its columns if the columns match its checksum.
 
     Raises:
         DamageError: the message differs from the one that was written.
@@ -100,9 +100,9 @@ def message_as_read(*columns: Any) -> MessageRow:
 
 
 def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield key, packet and `final_ack` of messages from their columns in the order of MESSAGE_COLUMNS.
+    """Yield the key, the packet and `final_ack` of each message, from its columns in the order of MESSAGE_COLUMNS.
 
-    It does the same as `message_as_read` without a function call for each message: a page has hundreds.
+    This does the same as `message_as_read`, but without a function call for each message: a page has hundreds.
 
     Args:
         gone: keys of messages to leave out.
@@ -122,10 +122,10 @@ def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple
 
 
 def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Iterator[T]:
-    """Yield rows of a table as they were read, each with its checksum at the end.
+    """Yield rows of a table from the columns that were read, of which the last is the row's checksum.
 
     Args:
-        make: makes a row from its columns, which it has in the same order.
+        make: makes a row from its columns; the row must have them in the same order.
 
     Raises:
         DamageError: a row differs from the row that was written.

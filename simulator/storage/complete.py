@@ -19,8 +19,8 @@ SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 
 
 def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
-    """Compare the tables with the counts of SQLite, of queues, and in the totals. This reads everything except the
-    contents of long packets.
+    """Compare the tables with SQLite's counts, the counts of the queues, and the totals. This reads everything except
+    the contents of long packets.
 
     Returns:
         The keys of damaged messages. Damage in a long packet is not noticed.

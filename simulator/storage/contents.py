@@ -1,6 +1,7 @@
-"""The contents of a store, partly in the tables and partly in the log, and the effect of a transaction on them.
+"""The contents of a store, which are partly in the tables and partly in the log, and the effect of a transaction on
+them.
 
-A queue manager that starts loads some of them; nearly all messages stay in the tables.
+A queue manager that starts loads some of the contents; nearly all messages stay in the tables.
 """
 
 from __future__ import annotations
@@ -56,12 +57,14 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """Queues' numbers by kind, name and priority. Of several sequences to one destination, the one that was
-        declared last counts.
+        """The numbers of queues, keyed by kind, name and priority. Of several sequences to one destination, the one
+        that was declared last counts.
         """
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """Add a transaction of the log, as returned by `resolved`. Return how many bytes of messages it adds."""
+        """Add a transaction of the log, as returned by `resolved`. Return the number of bytes of the messages that it
+        adds.
+        """
         for queue in writes.queues:
             was = self._queues.get(queue.queue)
             if was is not None and self._numbers.get(was[1:4]) == queue.queue:
@@ -71,7 +74,7 @@ class Contents:
         return self._recent.add(writes, gone)
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
-        """Return how many messages the queues of one kind have, by name; empty queues are left out."""
+        """Return the number of messages in each queue of this kind, keyed by name; empty queues are left out."""
         counts = self._tables.counts(kind)
         for key in self._recent.gone:
             if key >> POSITION_BITS in counts:
@@ -94,8 +97,8 @@ class Contents:
     def page(self, page: ReadPage) -> list[Row]:
         """Return the messages of a page, as (key, packet, final_ack).
 
-        Log and tables are merged before the page is cut. Otherwise a small message from the log could follow a message
-        from the tables that does not fit.
+        The log and the tables are merged before the page is cut to its limits. Otherwise a small message from the log
+        could follow a message from the tables that does not fit.
         """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
@@ -128,7 +131,7 @@ class Contents:
             )
 
     def _expiring(self, expires_s: int, key: int) -> MessageRow:
-        """Return the message of an entry in the index of expiring messages."""
+        """Return the message to which an entry in the index of expiring messages refers."""
         found = self.between(key, key)
         if not found or (found[0].expires_s != expires_s and not isinstance(found[0].packet, HurtPacket)):
             raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
@@ -157,10 +160,14 @@ class Contents:
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:
-        """Replace each move by an insertion of the message under its new key and a removal under its old key."""
+        """Replace each move by an insertion of the message under its new key and a removal of the message under its old
+        key.
+        """
         messages = {row.key: row for row in writes.messages}
         moved: dict[int, MessageRow] = {}
-        """The messages to move, by their old keys. A message in two ranges of `finals` moves with the first of them."""
+        """The messages to move, keyed by their old keys. A message in two ranges of `finals` moves with the first of
+        them.
+        """
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
             moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
@@ -196,7 +203,7 @@ class Contents:
                 given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """Check that these keys are new to the store, and that their queues were declared."""
+        """Check that these keys were never used in the store, and that their queues were declared."""
         if in_order(keys):
             first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
         else:
@@ -219,8 +226,8 @@ class Contents:
 def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
     """Return the longest prefix that keeps within both limits, but at least the first row if there is one.
 
-    Every read with a size limit uses this function. The reader continues after the last row that it was given, so an
-    omitted row must not be followed by another.
+    Every read with a size limit uses this function. The reader continues after the last row that it was given, so no
+    row may be given after an omitted one.
     """
     found: list[Row] = []
     size_bytes = 0
@@ -233,7 +240,7 @@ def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[
 
 
 def everything(tables: StoreTables) -> Iterator[tuple[QueueRow, bytes]]:
-    """Yield all undamaged messages with their queues."""
+    """Yield all undamaged messages, each with its queue."""
     for queue in tables.queues():
         with closing(tables.messages.waiting(*keys_of(queue.queue), ())) as found:
             yield from ((queue, packet) for _, packet, _ in found if not isinstance(packet, HurtPacket))
@@ -306,7 +313,7 @@ def _stored_queue(db: sqlite3.Connection, queue: QueueRow, last_used: int) -> St
 
 
 def _gaps(db: sqlite3.Connection, queue: StoredQueue) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of unused keys between a queue's first and last message; usually there are none."""
+    """Yield the ranges of unused keys between a queue's first and last messages; usually there are none."""
     if queue.message_count < queue.last - queue.first + 1:
         keys = db.execute(
             "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key", keys_of(queue.queue)

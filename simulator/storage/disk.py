@@ -1,8 +1,8 @@
-"""A node's disk in memory, with the contract of simulator/storage: it has exactly what was committed.
+"""An in-memory disk of a node, with the contract of simulator/storage: it has exactly what was committed.
 
 `begin` takes a transaction, and `flush` makes it durable; `commit` does both. A crash between the two keeps all of the
 transaction or none of it, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store,
-and compare its contents with this one; a property test does so after each transaction.
+and compare the real store's contents with this one's; a property test does so after each transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mqproto.wire.guid import Guid
 
 
 class Shelf:
-    """The messages of one queue, by position and in order."""
+    """The messages of one queue, keyed by position, and in order."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []
@@ -81,11 +81,13 @@ class Disk:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
         self.commit_count = 0
         self.size_bytes = 0
-        """The number of bytes that all messages take."""
+        """The total size of all messages, in bytes."""
         self.room_bytes: int | None = None
         """The number of bytes of packets for which the disk has room; None for a disk that never fills up."""
         self.hurt: dict[int, HurtPacket] = {}
-        """The damaged messages, by key, as a node reads them. Everywhere else, this disk has their original packets."""
+        """The damaged messages, keyed by their keys, as a node reads them. Everywhere else, this disk has their
+        original packets.
+        """
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
         """The `expires_s` and the key of each message that expires, in order."""
@@ -97,7 +99,7 @@ class Disk:
         """Put the whole transaction on disk.
 
         Raises:
-            StoreError: the disk is full, and no part of the transaction is there.
+            StoreError: the disk is full, and no part of the transaction is on it.
         """
         self.begin(writes)
         self.flush()
@@ -106,7 +108,7 @@ class Disk:
         """Take a transaction. It is on disk when `flush` returns.
 
         Raises:
-            StoreError: the disk is full, and no part of the transaction will be there.
+            StoreError: the disk is full, and no part of the transaction will be on it.
         """
         assert self._pending is None, "the transaction before was not flushed"
         if self.room_bytes is not None:
@@ -116,19 +118,19 @@ class Disk:
         self._pending = writes
 
     def flush(self) -> None:
-        """Flush the transactions that were begun."""
+        """Flush the transaction that was begun."""
         writes, self._pending = self._pending, None
         assert writes is not None, "nothing was begun"
         self._apply(writes)
 
     def crash(self, *, kept: bool) -> None:
-        """Stop the machine. If `kept`, transactions that were begun are completely on disk; otherwise they are lost."""
+        """Stop the machine. If `kept`, a transaction that was begun is completely on disk; otherwise it is lost."""
         if kept and self._pending is not None:
             self.flush()
         self._pending = None
 
     def _apply(self, writes: Writes) -> None:
-        """Carry out the fields of `writes` in their order."""
+        """Apply the fields of `writes`, in their order."""
         self.commit_count += 1
         for queue in writes.queues:
             self.queues[queue.queue] = queue
@@ -190,7 +192,9 @@ class Disk:
         return rows
 
     def set_aside_hurt(self) -> None:
-        """Note that a node has found the damaged messages. Their rows still count, but have no other use."""
+        """Note that a node has found the damaged messages. Their rows still count, but cannot be used for anything
+        else.
+        """
         for key in self.hurt:
             [row] = self._take(key, key)
             self._put(row._replace(final_ack=False, expires_s=None))
@@ -233,8 +237,9 @@ class Disk:
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Return the messages of a page as (position, packet, final_ack); expired ones have their key instead of the
-        position."""
+        """Return the messages of a page as (position, packet, final_ack). For expired messages, return the key instead
+        of the position.
+        """
         if isinstance(page, ReadExpired):
             expiring = (self._with_key(key) for _, key in self._expiring if key not in self.hurt)
             return fitting(expiring, page.limit_messages, page.limit_bytes)
@@ -269,7 +274,7 @@ class Disk:
         return StoredQueue(*queue, len(positions), shelf.size_bytes, first, last, last, shelf.final_ack_count)
 
     def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of unused keys between a queue's first and last message; usually there are none."""
+        """Yield the ranges of unused keys between a queue's first and last messages; usually there are none."""
         if queue.message_count < queue.last - queue.first + 1:
             for before, after in pairwise(self._shelves[queue.queue].positions):
                 if before + 1 < after:
@@ -279,7 +284,7 @@ class Disk:
 
     @property
     def messages(self) -> dict[int, MessageRow]:
-        """All messages by key, in order."""
+        """All messages, in order, keyed by their keys."""
         return {row.key: row for number in sorted(self._shelves) for row in self.rows(number)}
 
     def rows(self, queue: int) -> Iterator[MessageRow]:
@@ -288,7 +293,7 @@ class Disk:
         return (shelf.rows[position] for position in shelf.positions)
 
     def row(self, key: int) -> MessageRow | None:
-        """Return the message with this key; None if there is none."""
+        """Return the message with this key, or None if there is none."""
         return self._shelves[key >> POSITION_BITS].rows.get(key & LAST_POSITION)
 
     def between(self, first: int, last: int) -> list[MessageRow]:
@@ -305,7 +310,7 @@ class Disk:
         return len(self._shelves[queue].positions)
 
     def size_of(self, kind: QueueKind, name: str) -> int:
-        """Return the number of bytes that the messages of a queue take, in all its priorities."""
+        """Return the total size, in bytes, of the messages of a queue, in all priorities."""
         return sum(
             self._shelves[number].size_bytes
             for number, queue in self.queues.items()

@@ -21,19 +21,21 @@ FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MACHINE_ID: Final = Path("/etc/machine-id")
 """The file with the machine's identifier. In most containers, this file is missing or empty."""
 BUSY_S: Final = 1.0
-"""How many seconds another program's write to the file may hold us up when we open it."""
+"""The time, in seconds, that another program's write to the file may hold us up when we open it."""
 LOCK_WAIT_S: Final = 0.05
-"""How many seconds to wait for a program that only checks a lock, before checking whether a node holds it."""
+"""The time, in seconds, that one attempt to lock waits for another program, which may only be checking the lock."""
 LOOKS: Final = 200
-"""The number of times that a lock is checked. Each check takes as long as a few SQLite statements."""
+"""The maximum number of attempts to lock, while other programs check the lock. Each check takes as long as a few SQLite
+statements.
+"""
 
 
 PAGE_BYTES: Final = 8_192
 """The size of a page of the tables, in bytes."""
 LOG_ROOM_BYTES: Final = 2 << 20
-"""The size, in bytes, that SQLite's own log has from the start."""
+"""The size, in bytes, that SQLite's own log has from the beginning."""
 LOG_HEADER_BYTES: Final = 32
-"""The size, in bytes, of the header of SQLite's own log. SQLite reads the header only if something follows."""
+"""The size, in bytes, of the header of SQLite's own log. SQLite reads the header only if something follows it."""
 
 
 class WritableFile(Protocol):
@@ -43,7 +45,9 @@ class WritableFile(Protocol):
         """Write all parts, one after the other."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Give the empty file this size. It is filled with zeros, so that later writes within this size have room."""
+        """Give the empty file this size. It is filled with zeros, so that there is room for later writes within this
+        size.
+        """
 
     def flush(self) -> None:
         """Flush all writes to disk before this returns."""
@@ -53,14 +57,14 @@ class WritableFile(Protocol):
 
 
 DRAFT: Final = "-new"
-"""The end of the name of a file that is not complete yet."""
+"""The suffix of the name of a file that is not complete yet."""
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
     """Make a file of this size that begins with these bytes, followed by zeros. It replaces any file with this name.
 
-    When this returns, the file is on disk with its name. The name appears only with the complete file. So a file that
-    has another beginning, or is shorter, is known to be damaged.
+    When this returns, the file is on disk under its name. The name appears only once the file is complete. So a file
+    that begins with other bytes, or is shorter, is known to be damaged.
 
     Raises:
         OSError: the file cannot be made, and does not exist; an earlier file may still exist.
@@ -92,7 +96,7 @@ class Lock(Protocol):
 class FileIdentity(NamedTuple):
     """Identifies a file independently of its name. A copy is another file.
 
-    device: the file system, by its system's number for it until the next restart.
+    device: the number that the operating system gives to the file's file system, which is valid until the next restart.
     inode: the file's number in that file system; 0 if there is no file.
     """
 
@@ -104,7 +108,9 @@ NO_FILE: Final = FileIdentity(0, 0)
 
 
 class Files(Protocol):
-    """Files by their paths. Methods for the log may raise OSError, and methods for the tables sqlite3.Error."""
+    """Files by their paths. Methods for the log may raise OSError, and methods for the tables may raise
+    sqlite3.Error.
+    """
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder."""
@@ -116,16 +122,16 @@ class Files(Protocol):
         """Open a file that exists."""
 
     def rename(self, path: Path, new: Path) -> None:
-        """Rename a file. It replaces a file that had the new name."""
+        """Rename a file. It replaces any file that already has the new name."""
 
     def identity(self, path: Path) -> FileIdentity:
-        """Return the identity of the file with this name; NO_FILE if there is none."""
+        """Return the identity of the file with this name, or NO_FILE if there is no such file."""
 
     def changed_s(self, path: Path) -> int:
-        """Return the time of the last write to a file, UTC; 0 if unknown."""
+        """Return the time, in UTC, of the last write to a file; 0 if unknown."""
 
     def machine(self) -> str:
-        """Return an identifier of this machine, at most 32 letters; empty if it has none."""
+        """Return an identifier of this machine, of at most 32 letters; empty if the machine has none."""
 
     def read(self, path: Path) -> bytes:
         """Return the contents of a file."""
@@ -134,29 +140,30 @@ class Files(Protocol):
         """Remove a file."""
 
     def flush_folder(self, folder: Path) -> None:
-        """Put the names in a folder on disk, before this returns."""
+        """Flush the names in a folder to disk before this returns."""
 
     def head(self, path: Path, size_bytes: int) -> bytes:
-        """Return the first bytes of a file; empty if it does not exist."""
+        """Return the first bytes of a file, or no bytes if it does not exist."""
 
     def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
-        """Open the file of the tables; it is made if it does not exist.
+        """Open the file of the tables, which is made if it does not exist.
 
         Args:
-            begins: the header of SQLite's own log, if there are tables but no such log. Without it, SQLite writes one.
+            begins: the header to write into SQLite's own log if there are tables but no such log. Without it, SQLite
+                writes one.
         """
 
     def let_go(self, db: sqlite3.Connection, path: Path) -> None:
-        """Close the tables without SQLite's last step, which is to move its log to them."""
+        """Close the tables without SQLite's last step, in which SQLite moves its log into them."""
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
-        """Make SQLite write a log of its own, so that a transaction is complete or absent. Return whether it can."""
+        """Make SQLite write a log of its own, so that each transaction is complete or absent. Return whether it can."""
 
     def keep_room(self, path: Path) -> None:
-        """Give SQLite's log its room. If the tables are closed, this room is set aside for the next log."""
+        """Reserve room for SQLite's log. While the tables are closed, the room is kept for the next log."""
 
     def lock(self, path: Path) -> Lock:
-        """Hold the lock of a store. The lock's file, beside the store, stays empty.
+        """Hold the lock of a store. The lock's file, next to the store, stays empty.
 
         Raises:
             StoreError: another store is open on the file, here or in another process.
@@ -164,11 +171,12 @@ class Files(Protocol):
 
     def is_locked(self, path: Path) -> bool:
         """Return whether a store is open on the file, or whether this cannot be checked. The check does not block a
-        node that starts."""
+        node that is starting.
+        """
 
 
 class SystemFile:
-    """A file of the operating system's."""
+    """A file of the operating system."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -278,7 +286,7 @@ class SystemFiles:
         return db
 
     def _begin_log(self, path: Path, header: bytes) -> None:
-        """Begin SQLite's log with this header, if there is none. A full disk may not have room for it."""
+        """Begin SQLite's log with this header, if there is no log. A full disk may not have room for one."""
         log, _ = _log_and_room(path)
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return
@@ -365,7 +373,7 @@ def _locked(file: str) -> sqlite3.Connection:
 
 
 def _log_and_room(path: Path) -> tuple[Path, Path]:
-    """Return the paths of SQLite's own log, and of the file that keeps its room while there is no log."""
+    """Return the path of SQLite's own log, and the path of the file that keeps room for it while there is no log."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-wal-room")
 
 

@@ -1,7 +1,7 @@
 """The log of a store: its segments, and how their contents move to the tables.
 
-Most of a record is obsolete by the time that the log has grown long. Only the data of its oldest segment that is still
-current goes to the tables, a part of it with each further commit. Then the segment is removed.
+Most of a record is obsolete by the time that the log has grown long. Of the oldest segment, only the data that is still
+current moves to the tables, a part of it with each further commit. Then the segment is removed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class LogLimits(NamedTuple):
     """Limits for the data that is only in the log.
 
     segment_bytes: the length of a segment, unless a single record is longer.
-    segments: the maximum number of segments; with one more, the oldest goes to the tables.
-    memory_bytes: roughly how much memory the messages that are only in the log may take; with more, the oldest segment
-        goes to the tables.
-    slice_messages, slice_bytes: how many messages and bytes go to the tables with a commit, or twice as many as the
-        commit has, if that is more.
+    segments: the maximum number of segments; if there is one more, the oldest moves to the tables.
+    memory_bytes: the approximate memory that the messages that are only in the log may take; beyond it, the oldest
+        segment moves to the tables.
+    slice_messages, slice_bytes: the number of messages, and of bytes, that move to the tables with a commit; or twice
+        as many as the commit has, if that is more.
     reserve_bytes: the room to set aside for the log on a full disk; 0 for none. One share has room for the maximum that
-        neighbours can send in one batch (simulator/node/turns.py).
+        neighbors can send in one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -53,22 +53,24 @@ LIMITS: Final = LogLimits()
 REMOVALS: Final = 8
 """The number of messages that can be removed from the tables in the time in which one message is added."""
 SCANNED_MESSAGES: Final = 5_000
-"""The number of messages of a segment that are checked with each commit, to find those that are still in the store."""
+"""The number of messages of a segment that are checked with each commit, in order to find those that are still in the
+store.
+"""
 SMALLEST_BYTES: Final = 512
-"""The size, in bytes, of a segment on a disk without room for a larger one."""
+"""The size, in bytes, of a segment on a disk that has no room for a larger one."""
 OVERDRAFT: Final = 4
 """The factor by which the log may exceed the size in `LogLimits` while the tables cannot be written."""
 
 
 @dataclass(slots=True)
 class _Due:
-    """The data that has to go to the tables before the oldest segment can be removed.
+    """The data that has to move to the tables before the oldest segment can be removed.
 
-    keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to go
-        to the tables.
-    looked_at: how many of these keys have been checked.
-    removals, identifiers: how many of the removals and of the identifiers that only the log has are due, the oldest
-        first. The rest belong to later segments.
+    keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to
+        move to the tables.
+    looked_at: the number of these keys that have been checked.
+    removals, identifiers: the number of removals, and of identifiers, that are due, out of those that only the log has.
+        The oldest are due; the rest belong to later segments.
     """
 
     keys: list[int]
@@ -78,7 +80,7 @@ class _Due:
 
 
 class Log:
-    """The log of one store. The caller has the lock that readers of log and tables need.
+    """The log of one store. The caller has the lock that readers of the log and the tables need.
 
     Args:
         found: the data that was found at the start and left in the log.
@@ -86,7 +88,7 @@ class Log:
     Attributes:
         recent: the data that the log has and the tables lack.
         next_record: the number of the next record.
-        is_usable: whether log and tables are in step, so that the store can continue.
+        is_usable: whether the log and the tables are in step, so that the store can continue.
         is_overdrawn: whether the log has more data than it should, because the tables cannot take more.
     """
 
@@ -104,12 +106,11 @@ class Log:
         self._limits, self._reserve, self._tables = limits, reserve, tables
         self._witness, self._identity = witness, identity
         self._mark, self._older = found.mark, found.segments
-        """Full segments, the oldest first."""
+        """The place where the log begins; and the full segments, the oldest first."""
         self._segment = self._older.pop() if self._older else None
-        """The segment to which records are written."""
+        """The segment to which records are written; None if there is none yet."""
         self._due: _Due | None = None
-        """The data that still has to go from the oldest segment to the tables; None if nothing has to go to them
-        yet."""
+        """The data that still has to move from the oldest segment to the tables; None if nothing has to move yet."""
 
     def close(self) -> None:
         """Release the segments."""
@@ -123,7 +124,7 @@ class Log:
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def copies_of(self, keys: set[int], files: Files, node: Guid) -> dict[int, MessageRow]:
-        """Return the messages among these that are also in the log, as they were written."""
+        """Of the messages with these keys, return those that are also in the log, as they were written."""
         segments = self.segments()
         return {
             row.key: row
@@ -137,7 +138,7 @@ class Log:
         }
 
     def has_work(self) -> bool:
-        """Whether the log or its messages in memory have reached a limit, or data is due for the tables."""
+        """Whether the log, or its messages in memory, have reached a limit, or data is due to move to the tables."""
         limits, recent = self._limits, self.recent
         return self._segment is not None and (
             self._due is not None
@@ -212,7 +213,7 @@ class Log:
         return True
 
     def segment_behind(self, full: LogSegment, needed_bytes: int) -> tuple[LogSegment, bool]:
-        """Return a segment for a record that does not fit into the last one, and whether all earlier data is in the
+        """Return a segment for a record that does not fit into the last segment, and whether all earlier data is in the
         tables.
 
         Raises:
@@ -233,8 +234,8 @@ class Log:
         """Move some of the due data to the tables. If that is not possible now, each commit tries again.
 
         Raises:
-            StoreError, sqlite3.Error: the disk fails, has been full for long, or another program has used the file for
-            long.
+            StoreError, sqlite3.Error: the disk fails, has been full for too long, or another program has used the file
+                for too long.
         """
         limits = self._limits
         try:

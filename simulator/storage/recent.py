@@ -38,8 +38,8 @@ class RecentRows:
 
     Attributes:
         messages: the messages that were added.
-        gone: the sizes of messages that have to leave the tables, by key.
-        lasting: keys of messages that no longer expire, if the tables have them.
+        gone: the sizes of messages that have to be removed from the tables, keyed by the messages' keys.
+        lasting: the keys of messages that no longer expire, if the tables have them.
         states: all other rows.
     """
 
@@ -51,8 +51,9 @@ class RecentRows:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes by which the messages in the tables grow when these rows are moved there. It is usually
-        negative."""
+        """The number of bytes by which the messages in the tables will grow when these rows move there. It is usually
+        negative.
+        """
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
@@ -61,10 +62,10 @@ class RecentRows:
         return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """Add a record that was put into the log.
+        """Add a record that was written to the log.
 
         Args:
-            gone: the messages that the record removes from the tables, without messages already in `gone`.
+            gone: the messages that the record removes from the tables, except those that are already in `self.gone`.
 
         Returns:
             The number of bytes of messages that the record has added.
@@ -101,8 +102,9 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget these rows and all lasting keys and queues, which the tables now have; on request, forget all other
-        states, too."""
+        """Forget these rows, and all lasting keys and queues, because the tables now have them. If asked to, forget all
+        other states as well.
+        """
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
@@ -117,10 +119,10 @@ class RecentRows:
 
 
 class RecentMessages:
-    """The messages in the log that the tables lack, by key.
+    """The messages in the log that the tables lack, keyed by their keys.
 
     Attributes:
-        size_bytes: the bytes of their packets.
+        size_bytes: the total size of the messages' packets, in bytes.
     """
 
     def __init__(self) -> None:
@@ -173,7 +175,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def take_keys(self, keys: list[int]) -> list[MessageRow]:
-        """Remove and return these messages, which must be here."""
+        """Remove and return the messages with these keys, which must be here."""
         for first, last in runs(sorted(keys)):
             there = self._keys[first >> POSITION_BITS]
             low, high = bisect_left(there, first), bisect_right(there, last)
@@ -181,7 +183,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def make_lasting(self, key: int) -> bool:
-        """Make a message never expire. Return whether it is here."""
+        """Make sure that a message never expires. Return whether the message is here."""
         row = self.rows.get(key)
         if row is not None and row.expires_s is not None:
             self.take_keys([key])
@@ -189,9 +191,9 @@ class RecentMessages:
         return row is not None
 
     def between(self, first: int, last: int, limit: int | None = None) -> Iterator[MessageRow]:
-        """Return the messages of one queue with keys from first to last, both included; at most `limit`.
+        """Return the messages of one queue with keys from first to last, both included, but at most `limit`.
 
-        They are looked up one by one, because the tables may have all messages of a page.
+        They are looked up one by one, because all messages of a page may be in the tables.
         """
         there = self._keys.get(first >> POSITION_BITS)
         if not there or there[-1] < first:
@@ -201,7 +203,7 @@ class RecentMessages:
         return map(self.rows.__getitem__, keys)
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
-        """Return the `expires_s` and the key of each of the messages that expire first."""
+        """Return the `expires_s` and the key of each of the messages that expire first, at most `limit` of them."""
         return self._expiring[:limit]
 
     def count(self, queue: int) -> int:
@@ -222,8 +224,8 @@ class RecentStates:
     """The rows that are not messages, each as it was last written.
 
     Attributes:
-        forgotten_invokers: invokers whose outcomes in the tables must be removed before `outcomes` are added.
-        forgotten_identifiers: ordinals whose rows in the tables must be removed before `identifiers` are added.
+        forgotten_invokers: the invokers whose outcomes must be removed from the tables before `outcomes` are added.
+        forgotten_identifiers: the ordinals whose rows must be removed from the tables before `identifiers` are added.
     """
 
     def __init__(self) -> None:
@@ -262,7 +264,7 @@ class RecentStates:
         self.outcomes.clear()
 
     def first_identifiers(self, limit: int) -> list[IdentifierRow]:
-        """Return the oldest identifiers, at most `limit`."""
+        """Return at most `limit` identifiers, beginning with the oldest."""
         return list(islice(self.identifiers.values(), limit))
 
     def _add_identifiers(self, rows: Iterable[IdentifierRow]) -> None:
@@ -285,14 +287,14 @@ def in_order(keys: list[int]) -> bool:
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
-    """Return these ascending keys as the fewest ranges, each within one queue."""
+    """Return these ascending keys as a minimum number of ranges, each of them within one queue."""
     if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
         return [(keys[0], keys[-1])]
     return joined((key, key) for key in keys)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the keys of these ranges as the fewest ranges, each within one queue."""
+    """Return the keys of these ranges as a minimum number of ranges, each of them within one queue."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

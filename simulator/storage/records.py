@@ -1,12 +1,13 @@
 """The contents of a log's segment: one record for each transaction, as bytes.
 
-A record does not have `finals` or `moves`: the store has looked up their messages, and writes additions and removals
-instead. So the meaning of a record does not depend on the state of the tables, and a record can be carried out twice.
+A record does not have `finals` or `moves`: the store has looked up the messages that they mean, and writes additions
+and removals instead. So the meaning of a record does not depend on the state of the tables, and a record can be applied
+twice.
 
-The numbers of messages are in columns and the packets one after the other, so one call of `struct` and one of `join`
-encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with everything except the packets,
-and the packets. The head has a checksum of each packet, so a record with an undamaged head shows which of its messages
-are damaged.
+The numbers that belong to messages are in columns, and the packets follow one after the other. So one call of `struct`
+and one of `join` encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with everything
+except the packets, and the packets. The head has a checksum of each packet, so a record with an undamaged head shows
+which of its messages are damaged.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 COUNTS: Final = Struct("<IIII")
-"""The form of four numbers: those of messages, of ranges of removed keys and of lasting keys; and the number of bytes
-of MessagePack."""
+"""The form of four counts: messages, ranges of removed keys, lasting keys, and bytes of MessagePack."""
 NEVER: Final = -1
-"""The value used instead of the `expires_s` of a message that never expires."""
+"""The number used in place of `expires_s` for a message that never expires."""
 
 
 class States(msgspec.Struct, array_like=True):
@@ -58,7 +58,7 @@ _decoder = msgspec.msgpack.Decoder(States)
 class Decoded(NamedTuple):
     """The transaction that a record contains.
 
-    hurt: its messages whose packets do not match their checksums.
+    hurt: those of its messages whose packets do not match their checksums.
     """
 
     writes: Writes
@@ -66,7 +66,7 @@ class Decoded(NamedTuple):
 
 
 def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
-    """Encode a transaction: return the head, and the packets."""
+    """Encode a transaction. Return the head and the packets."""
     messages, removals, lasting = writes.messages, writes.removals, writes.lasting
     states = _encoder.encode(_states(writes))
     parts = [COUNTS.pack(len(messages), len(removals), len(lasting), len(states)), states]

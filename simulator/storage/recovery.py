@@ -1,4 +1,4 @@
-"""Moves a log that a crash has left to the tables, before anything else happens to the store."""
+"""Moves the log that a crash has left behind into the tables, before anything else happens to the store."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from mqproto.wire.guid import Guid
 
 
 class Recovered(NamedTuple):
-    """The findings about a log that was there when the store was opened.
+    """What was found out about a log that was there when the store was opened.
 
     mark: the place where the log begins.
-    notices: facts about the start for an operator, one line each.
+    notices: facts about the start for an operator, one line for each.
     record: the number of the next record.
-    recent: the rows that the tables still lack; empty if they had room for all.
+    recent: the rows that the tables still lack; empty if the tables had room for all of them.
     segments: the segments with the rows that the tables lack, if any. Writing continues in the last one.
     unfinished: the report about a last record that a kill may have cut short; empty if there is none.
     """
@@ -50,11 +50,11 @@ class Recovered(NamedTuple):
 
 
 def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> StoreWitness:
-    """Return the witness of a store's log. A store that never had a log gets a new one.
+    """Return the witness of a store's log. A store that never had a log gets a new witness.
 
     Raises:
-        LifeFullError: a life is about to begin, and the disk has no room for the file.
-        StoreError: the witness is missing, damaged or another node's.
+        LifeFullError: a life is about to begin, and the disk has no room for its file.
+        StoreError: the witness is missing or damaged, or belongs to another node.
     """
     mark = tables.mark()
     with explained_file(path.parent):
@@ -73,7 +73,7 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 
 
 def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
-    """Move the log to the tables. Afterwards, no segment is left, unless the disk has no room for the move.
+    """Move the log into the tables. Afterwards, no segment is left, unless the disk has no room for the move.
 
     Nothing is changed before the whole log has been read. If the process dies meanwhile, the next process starts again.
 
@@ -152,7 +152,7 @@ def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
-    """Flush the last record. A killed process may not have flushed it, although the operating system has it.
+    """Flush the last record. It may not be on disk if the process that wrote it was killed.
 
     Without this, a power loss could undo the record after the store has acted on it.
     """
@@ -165,7 +165,7 @@ def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
 
 
 def _leave_out_what_the_tables_have(tables: StoreTables, recent: RecentRows) -> None:
-    """Leave out the part of the log that an earlier process has moved to the tables."""
+    """Leave out the part of the log that an earlier process has already moved to the tables."""
     rows = recent.messages.rows
     there = tables.messages.those_there(rows)
     recent.lasting |= {key for key in there if rows[key].expires_s is None}

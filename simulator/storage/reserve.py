@@ -1,10 +1,10 @@
 """A file, `a.sqlite-reserve`, that is set aside for the day on which the disk is full.
 
-It is filled with zeros, which keep its room. When the log finds no room for its next segment, the reserve becomes that
-segment, which needs no further room: its header is written in place, and it gets the segment's name. From then on, the
-node does not accept anything that enlarges the store; writes that shrink the store go to the reserve. A segment whose
-records are all in the tables is then wiped and set aside again. If it were removed, another program could take the
-room.
+It is filled with zeros, so that its room is really taken. When the log finds no room for its next segment, the reserve
+becomes that segment. This needs no further room: the segment's header is written in place, and the file gets the
+segment's name. From then on, the node does not accept anything that enlarges the store; writes that shrink the store go
+to the reserve. When all records of a segment are in the tables, the segment is wiped and set aside as the new reserve.
+If it were removed, another program could take the room.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""The number of shares of the reserve. A batch of applications and one of neighbours may each fill one share; the third
-is for making room."""
+"""The number of shares of the reserve. A batch from applications and one from neighbors may each fill one share; the
+third share is for making room.
+"""
 SMALLEST_SHARE: Final = 8
 """On a disk with little room, the reserve may be as small as the usual size divided by this number."""
 
 
 class Reserve:
-    """The reserve of one store, which also makes the segments of its log.
+    """The reserve of one store, which also makes the segments of the store's log.
 
     Args:
         store: the file of the tables.
-        wanted_bytes: how many bytes to set aside; with 0, there is no reserve, and `is_missing` is False.
+        wanted_bytes: the number of bytes to set aside; with 0, there is no reserve, and `is_missing` is False.
         segment_bytes: the usual size of a segment.
 
     Attributes:
-        size_bytes: how many bytes are set aside; 0 if none are.
+        size_bytes: the number of bytes that are set aside; 0 if there is no reserve.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, wanted_bytes: int, segment_bytes: int) -> None:
@@ -53,13 +54,13 @@ class Reserve:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there should be a reserve but there is none, because it was used, or could not be made."""
+        """Whether there should be a reserve but is none, because it was used, or could not be made."""
         return self.size_bytes == 0 and self._wanted_bytes > 0
 
     @property
     def share_bytes(self) -> int | None:
-        """How many bytes of new messages a batch may have so that its record fits into the reserve; None if there is no
-        limit.
+        """The maximum number of bytes of new messages in a batch, so that the batch's record fits into the reserve;
+        None if there is no limit.
         """
         return self.size_bytes // SHARES if self._wanted_bytes else None
 
@@ -69,10 +70,11 @@ class Reserve:
         return self.size_bytes < self._wanted_bytes
 
     def make(self) -> None:
-        """Make the reserve, as large as there is room for. Replace a short reserve once there is room for a full one.
+        """Make the reserve as large as the disk has room for. Replace a short reserve once there is room for a full
+        one.
 
         Raises:
-            StoreError: the disk fails for another reason than being full.
+            StoreError: the disk fails, for a reason other than being full.
         """
         if not self.is_short:
             return
@@ -107,12 +109,12 @@ class Reserve:
         return True
 
     def segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
-        """Make a segment of the usual size; or else the largest for which the disk has room; or else one from the
-        reserve.
+        """Make a segment of the usual size. If there is no room for it, turn the reserve into one or, if the reserve is
+        too small, make a smaller segment.
 
         Raises:
             DiskFullError: there is no room for the needed bytes.
-            StoreError: it cannot be made.
+            StoreError: the segment cannot be made.
         """
         size_bytes = max(self._segment_bytes, needed_bytes)
         while True:
@@ -129,8 +131,8 @@ class Reserve:
         """Make a segment of this size without the reserve.
 
         Raises:
-            DiskFullError: there is no room for it.
-            StoreError: it cannot be made.
+            DiskFullError: there is no room for the segment.
+            StoreError: the segment cannot be made.
         """
         try:
             return LogSegment.create(self._files, self._store, self._node, number, record, size_bytes)
@@ -161,7 +163,7 @@ class Reserve:
         return LogSegment(self._files, path, header, file)
 
     def take(self, segment: LogSegment) -> None:
-        """Take a segment that the log no longer needs: make it the reserve if there is none, or remove it.
+        """Take a segment that the log no longer needs. Turn it into the reserve if there is none; otherwise remove it.
 
         Raises:
             StoreError: the disk fails.
@@ -176,7 +178,7 @@ class Reserve:
             self._wipe()
 
     def _wipe(self) -> None:
-        """Fill the file with zeros, on disk, because its contents are no longer needed."""
+        """Fill the file with zeros on disk, because its contents are no longer needed."""
         data = self._files.read(self.path)
         if data != bytes(len(data)):
             file = self._files.open(self.path)

@@ -1,14 +1,14 @@
 """The log in front of the tables: files to which each transaction is appended and flushed.
 
-They are beside the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each with its
-length, its checksums and its number. Numbers continue from segment to segment. A record begins with the segment's salt,
-which is secret, so no packet can look like a record. A segment has its full size from the start, filled with zeros. A
-shorter segment, or one with bytes that are neither a whole record nor zero, is damaged.
+They are next to the file of the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each
+with its length, its checksums and its number. Numbers continue from segment to segment. A record begins with the
+segment's salt, which is secret, so no packet can look like a record. A segment has its full size from the start, and is
+filled with zeros. A segment is damaged if it is shorter, or has bytes that are neither a whole record nor zero.
 
 A crash can leave sectors of the last record zero. After a power loss, these may be any of its sectors. After a kill,
-they are all sectors from the end of a page on, because the system writes page by page. Such a record was never reported
-to be on disk. The witness beside the log (witness.py) has the number of the newest record that was reported. Any other
-mismatch is reported as damage.
+they are all sectors from the end of a page onward, because the system writes page by page. Such a record was never
+reported to be on disk. The witness next to the log (witness.py) has the number of the newest record that was reported.
+Any other mismatch is reported as damage.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ HEAD: Final = Struct(f"<{LENGTHS.size}sII")
 packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
-"""The form of the number of a record, which comes first in the bytes before its packets."""
+"""The form of a record's number, which comes first among the bytes before the packets."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The errors after which room can be made while the node runs."""
+"""The errors that say that the disk is full; room can be made while the node runs."""
 NO_ROOM: Final = FULL | {errno.EFBIG}
-"""The errors after which there may still be room for a smaller file."""
+"""The errors after which there may still be room for a smaller file: a full disk, or a file too large."""
 
 
 class DamagedFileError(StoreError):
-    """A file beside the tables does not have the data that was written to it."""
+    """A file next to the tables does not contain the data that was written to it."""
 
 
 class SegmentName(NamedTuple):
@@ -97,7 +97,7 @@ class Header(NamedTuple):
 class Record(NamedTuple):
     """A transaction in the form that it has in the log.
 
-    keys: the keys of the messages that it puts into the store, in their order.
+    keys: the keys of the messages that it puts into the store, in the same order as the messages.
     """
 
     head: bytes
@@ -125,9 +125,9 @@ class LogSegment:
 
     Attributes:
         used_bytes: the number of bytes that the header and the records take.
-        keys: the keys of all messages that its records put into the store, in their order.
-        is_sound: whether it is known to contain only whole records. After a failed flush, only reading it can show
-            this.
+        keys: the keys of all messages that its records put into the store, in order.
+        is_sound: whether it is known to contain only whole records. After a failed flush, this is unknown until the
+            segment is read.
     """
 
     def __init__(self, files: Files, path: Path, header: Header, file: WritableFile) -> None:
@@ -146,7 +146,7 @@ class LogSegment:
     def create(
         cls, files: Files, store: Path, node: Guid, number: int, first_record: int, size_bytes: int
     ) -> Self:
-        """Make a new file, which is on disk with its name, its header, and room for this many bytes.
+        """Make a new file. It is on disk with its name, its header, and room for this many bytes.
 
         Raises:
             StoreError: the file cannot be made, and does not exist.
@@ -158,8 +158,9 @@ class LogSegment:
 
     @classmethod
     def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
-        """Open a segment that was found, in order to write after its last whole record. A half-written record there is
-        wiped.
+        """Open an existing segment, to continue after its last whole record.
+
+        A half-written record there is wiped.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -185,7 +186,7 @@ class LogSegment:
         """Put a record on disk, with one write and one flush. There must be room for it.
 
         Raises:
-            StoreError: if `is_sound`, the record is not on disk; otherwise it may be.
+            StoreError: the record is not on disk if `is_sound` is true; otherwise, it may be.
         """
         self.is_sound = False
         with explained_file(self.path):
@@ -216,14 +217,15 @@ class LogSegment:
 
 
 class FoundSegment:
-    """A segment that was there when the store was opened.
+    """A segment that existed when the store was opened.
 
     Attributes:
-        torn: the report about a last record that was dropped; empty if none was.
-        used_bytes: the number of bytes that the header and the whole records take, once all of these have been read.
+        torn: the report about a last record that was dropped; empty if none was dropped.
+        used_bytes: the number of bytes that the header and the whole records take. It is valid once all records have
+            been read.
 
     Raises:
-        StoreError: it cannot be read, is damaged, or is another node's.
+        StoreError: the segment cannot be read, is damaged, or is another node's.
     """
 
     def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
@@ -269,14 +271,16 @@ class FoundSegment:
         self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Yield the segment's transactions in order. In the last segment, a record that was only partly written is left
-        out.
+        """Yield the segment's transactions in order.
+
+        In the last segment, a record that was only partly written is left out.
 
         Args:
+            is_last: whether this is the last segment.
             acknowledged: the number of a record that is known to have been completely on disk.
 
         Raises:
-            StoreError: it is damaged.
+            StoreError: the segment is damaged.
         """
         data, number, at = memoryview(self._data), self.first_record, HEADER.size
         while (found := self._found(data, at)) is not None:
@@ -314,7 +318,10 @@ class FoundSegment:
         return following if following >= 0 else None
 
     def _flipped(self, at: int) -> str:
-        """Return a report if all bytes from this place on are zero except for one bit; otherwise an empty text."""
+        """Return a report if all bytes from this position on are zero except for one bit.
+
+        Otherwise, return an empty string.
+        """
         rest = self._data[at:].strip(b"\0")
         if len(rest) != 1 or rest[0].bit_count() != 1:
             return ""
@@ -331,8 +338,10 @@ class FoundSegment:
         )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
-        """Return the head and the packets of the record at a place; None if there is no record, or its head is
-        damaged."""
+        """Return the head and the packets of the record at a position.
+
+        The result is None if there is no record, or if its head is damaged.
+        """
         lengths = self._lengths(data, at)
         if lengths is None:
             return None
@@ -388,7 +397,7 @@ class FoundSegment:
 
 
 def named(rows: list[MessageRow]) -> str:
-    """Return words for these messages, in one line for people."""
+    """Return a text for people that names these damaged messages, in one line."""
     first = rows[0]
     others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return (
@@ -411,12 +420,15 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """Return the store to which a file beside it belongs: a log of ours or of SQLite's, a witness, or a life."""
+    """Return the store to which a file next to it belongs.
+
+    The file is one of our log or of SQLite's log, a witness, or the file of the store's life.
+    """
     return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness|wal)$", "", path.name)))
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
-    """Return the segments beside a store, in order.
+    """Return the segments next to a store, in order.
 
     Raises:
         StoreError: the folder cannot be read.
@@ -446,7 +458,7 @@ def explained_file(path: Path) -> AbstractContextManager[None]:
 
 
 class _ExplainedFile:
-    """The context manager for each write of a file, as `explained` is for each commit."""
+    """A context manager around each write of a file, like `explained` around each commit."""
 
     __slots__ = ("_path",)
 

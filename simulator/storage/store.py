@@ -53,20 +53,20 @@ from mqproto.wire.guid import Guid
 
 SYSTEM_DICE: Final = random.SystemRandom()
 TABLES_PART: Final = 12
-"""The reserve's size is divided by this number to get the room that the tables also set aside."""
+"""A divisor: the tables also set aside the reserve's size divided by this number."""
 
 
 class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables, with the log beside it. The file is made if it is missing; its folder is not made.
+        path: the file of the tables; the log is next to it. The file is made if it is missing, but its folder is not.
         node: the queue manager's GUID. A file of another queue manager is refused.
         limits: limits for the data that is only in the log.
         files: the operating system's files, or simulated ones.
         dice: chooses the first MessageID of a life.
-        is_adopted: whether an operator has said that the store was moved here, and another life begins.
-        again: the options that a proposed command needs to find the node, after a space.
+        is_adopted: whether an operator has said that the store was moved here, so another life begins.
+        again: the options with which a suggested command finds the node, with a space in front.
 
     Raises:
         StoreError: the file cannot be opened, is not this node's, lacks a part of its log, or was copied here.
@@ -89,7 +89,7 @@ class Store:
         self._place = place = path.resolve()
         self._node, self._files, self._limits = node, files, limits
         self._together = Lock()
-        """A lock that is held while log and tables change, because another thread may read both."""
+        """A lock that is held while the log and the tables change, because another thread may read both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
             if limits.reserve_bytes and files.identity(place).inode:
@@ -103,8 +103,11 @@ class Store:
                 self._witness = undo.enter_context(closing(witness_of(files, self._tables, place, node)))
                 found = recover(files, self._tables, self._witness, place, node)
                 self.notices, self.unfinished = found.notices, found.unfinished
-                """Facts for an operator about the state in which the store was found, one line each; and the report
-                about a record that was cut short by a kill and never confirmed, or an empty text."""
+                """Facts for an operator about the state in which the store was found, one line each, and a report.
+
+                The report is about a record that was cut short by a kill and never confirmed; it is empty if there was
+                none.
+                """
                 self._reserve = Reserve(files, place, node, limits.reserve_bytes, limits.segment_bytes)
                 self._log = Log(limits, self._reserve, self._tables, found, self._witness, self._identity)
                 self._recent = self._log.recent
@@ -141,14 +144,20 @@ class Store:
                 raise
 
     def _remember_log(self) -> None:
-        """Record the salts of SQLite's log in the witness; on a full disk it gets them with the next record."""
+        """Record the salts of SQLite's log in the witness.
+
+        If the disk is full, the witness is written with the next record instead.
+        """
         if self._witness.salts != self._tables.log_salts:
             self._witness.salts = self._tables.log_salts
             with suppress(WitnessFullError):
                 self._witness.flush()
 
     def _all_seen(self) -> AbstractContextManager[None]:
-        """Within the block, the tables also show rows found in the log at the start that could not be moved there."""
+        """Within the block, the tables also show certain rows that are still in the log.
+
+        These are rows that were found in the log at the start but could not be moved to the tables.
+        """
         return self._tables.seen_with(self._recent) if self._log.segments() else nullcontext()
 
     @property
@@ -163,20 +172,21 @@ class Store:
 
     @property
     def room_bytes(self) -> int | None:
-        """How many bytes a batch may bring from applications, and also from neighbours; None if there is no limit.
+        """The number of bytes that a batch may add from applications, and likewise from neighbors.
 
-        It is 0 if the reserve is in use or the tables have long had no room. Writes that shrink the store continue.
+        It is None if there is no limit. It is 0 if the reserve is in use or the tables have had no room for a long
+        time. Writes that shrink the store continue.
         """
         return 0 if self._log.is_overdrawn else self._reserve.share_bytes
 
     @property
     def lacks_room(self) -> bool:
-        """Whether its reserve is missing or too small, which `make_room` may repair."""
+        """Whether the store's reserve is missing or too small, which `make_room` may repair."""
         return self._reserve.is_short
 
     @property
     def is_usable(self) -> bool:
-        """Whether the store can continue. It can do so after a commit that found no room."""
+        """Whether the store can continue. It can after a commit that failed for lack of room."""
         return self._log.is_usable
 
     def __enter__(self) -> Self:
@@ -205,7 +215,9 @@ class Store:
     # Reading
 
     def load(self) -> StoredState:
-        """Return everything that the node needs to start, oldest first. Of the messages, only held ones are included.
+        """Return everything that the node needs to start, oldest first.
+
+        Of the messages, only those that are held are included.
 
         Raises:
             StoreError: the file cannot be read, or its contents do not fit together.
@@ -252,12 +264,17 @@ class Store:
             return self._contents.sequences(read)
 
     def take_forgotten(self) -> int:
-        """Return how many strangers' sequences have been forgotten since the last call, for lack of places."""
+        """Return how many strangers' sequences have been forgotten since the last call.
+
+        They are forgotten when there are too many of them.
+        """
         count, self._tables.forgotten_count = self._tables.forgotten_count, 0
         return count
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
-        """Return how many messages the queues of one kind have, by name; empty queues are left out.
+        """Return the number of messages in each queue of one kind, by the queue's name.
+
+        Empty queues are left out.
 
         Raises:
             StoreError: the file cannot be read.
@@ -276,9 +293,9 @@ class Store:
             yield from everything(self._tables)
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
-        """Return the key and the packet of the messages with this MessageID.
+        """Return the keys and packets of the messages with this MessageID.
 
-        It searches all committed messages, which may take seconds, so call it in a separate thread.
+        The search covers all committed messages, and may take seconds, so call it in a separate thread.
 
         Raises:
             StoreError: the file cannot be read.
@@ -300,8 +317,9 @@ class Store:
         """Put the whole batch on disk, in one record with one flush.
 
         Raises:
-            StoreError: no part of the batch took effect. After a full disk, the store continues. After any worse fault,
-                it refuses each further commit, and the next process that opens it finds this batch complete or absent.
+            StoreError: no part of the batch took effect. If the disk was full, the store continues. After a worse
+                fault, it refuses all further commits, and the next process that opens it finds this batch either
+                complete or absent.
         """
         if not self._log.is_usable:
             raise StoreError(
@@ -331,7 +349,9 @@ class Store:
         self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
-        """Find room for a batch with this many bytes of new messages; with 0, make the reserve again if it is missing.
+        """Find room for a batch with this many bytes of new messages.
+
+        With 0, make the reserve again if it is missing.
 
         Returns:
             Whether there is room for the batch.
@@ -351,9 +371,10 @@ class Store:
             return self._log.finds_room(size_bytes + SHARES * share_bytes)
 
     def tidy(self) -> None:
-        """Move a slice of the due data, if any, to the tables. This is for turns of a node without a commit.
+        """Move a slice of the data that is due, if there is any, to the tables.
 
-        A million messages may leave with a few commits, each of which then makes more than one slice due.
+        This is for a node's turns without a commit. A million messages may leave with a few commits, and each of those
+        then makes more than one slice due.
 
         Raises:
             StoreError: the disk fails.
@@ -365,7 +386,9 @@ class Store:
     # Nothing stays of what has left
 
     def settle(self) -> None:
-        """Move everything to the tables, and begin a new log. Commits do not need the tables until it has grown long.
+        """Move everything to the tables, and begin a new log.
+
+        Commits do not need the tables until the new log has grown long.
 
         Raises:
             StoreError: the disk fails, or has no room for this now.
@@ -379,16 +402,16 @@ class Store:
         """Rewrite the tables, so that their files no longer contain deleted data.
 
         This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile. So
-        call it in a separate thread, after `settle`, and call `overwritten` after it.
+        call this in a separate thread, after `settle`, and call `overwritten` afterward.
 
         Raises:
-            StoreError: it cannot be done now; nothing has changed.
+            StoreError: this cannot be done now; nothing has changed.
         """
         with explained(self.path), closing(self._files.connect(self.path)) as db:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Set aside again the room that `overwrite` has released in the tables and beside them.
+        """Set aside again the room that `overwrite` has released in the tables and next to them.
 
         Raises:
             StoreError: the disk fails.

@@ -1,9 +1,9 @@
 """The tables of a node's store, and the statements that fill them.
 
-The key of a message has its queue in the high bits, so a queue is one range of the table, and is removed as a whole.
-The queue's row has counts and sizes, so opening a file reads no messages. The views, which are for people, show names
-instead of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while it runs,
-new messages are only in its log.
+The key of a message has its queue in the high bits. So a queue's messages are one range of the table, and are removed
+together. The queue's row has counts and sizes, so opening a file reads no messages. The views, which are for people,
+show names instead of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while
+it runs, new messages are only in its log.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from mqproto.turn.effects import (
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6
-"""The number of this layout, which is the file's user_version. Each change of SCHEMA increases it."""
+"""The number of this layout, which is the file's user_version. It grows with each change of SCHEMA."""
 
 
 def _guid(column: str) -> str:
-    """Return SQL for the usual text of a GUID; the first three groups are little-endian.  [MS-DTYP] 2.3.4.2"""
+    """Return SQL for the usual text of a GUID, whose first three groups are little-endian.  [MS-DTYP] 2.3.4.2"""
     pairs = ((4, 3, 2, 1), (6, 5), (8, 7), (9, 10), (11, 12, 13, 14, 15, 16))
     groups = (" || ".join(f"substr(hex({column}), {2 * pair - 1}, 2)" for pair in group) for group in pairs)
     return " || '-' || ".join(groups)
 
 
 COUNTED: Final = ("queue", "outgoing_sequence", "incoming_sequence", "message_id", "counter", "outcome")
-"""The tables that have a row in `total`. Messages are counted with their queues."""
+"""The tables that have a row in `total`. Messages are counted in the rows of their queues."""
 
 
 def _counting(table: str) -> str:
@@ -139,7 +139,7 @@ CREATE VIEW incoming AS
 
 
 def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
-    """Return SQL that inserts rows with their checksums, or replaces the named columns of existing rows."""
+    """Return SQL that inserts rows with their checksums. If a row exists, its named columns are replaced."""
     columns = (*fields, "checksum")
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
@@ -153,21 +153,29 @@ GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? 
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 SEQUENCES_KEPT: Final = 1_000_000
-"""The maximum number of incoming sequences. If there are many, nearly all are those of strangers, and not in memory."""
+"""The maximum number of incoming sequences.
+
+When there are many, nearly all are from strangers, and are not in memory.
+"""
 FORGET_SEQUENCES: Final = """
 DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FROM (
     SELECT *, row_number() OVER (PARTITION BY reply_host ORDER BY last_access_s DESC) AS place
     FROM incoming_sequence WHERE queue < 0
 ) ORDER BY place DESC, last_access_s LIMIT ?)"""
-"""The statement that deletes this many sequences that have given up their places: the oldest ones from the hosts that
-have the most."""
+"""The statement that deletes a given number of strangers' sequences, none of which is in memory.
+
+It deletes the oldest ones first, from the hosts that have the most.
+"""
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 QUARANTINE: Final = (
     "CREATE TABLE IF NOT EXISTS quarantine (key, packet, message_id, final_ack, expires_s, checksum)"
 )
-"""The table for damaged messages, whose rows are kept unchanged, whatever they contain."""
+"""The statement that makes the table for damaged messages.
+
+Their rows are kept unchanged, whatever they contain.
+"""
 INTO_QUARANTINE: Final = (
     f"INSERT INTO quarantine SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ?"
     f" AND checksum IS NOT {SET_ASIDE}"
@@ -199,9 +207,9 @@ MESSAGES_COUNTED: Final = "message_count, size_bytes, final_ack_count, message_c
 
 
 class MessageTable:
-    """The messages of all queues, and their counts in the rows of the queues.
+    """The messages of all queues. The rows of the queues have their counts.
 
-    last_keys: an upper limit for the keys of each queue's messages here, by queue; -1 if it is empty.
+    last_keys: for each queue, an upper limit for the keys of its messages here; -1 if it is empty.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -215,7 +223,7 @@ class MessageTable:
     # Writing
 
     def those_there(self, keys: Iterable[int]) -> list[int]:
-        """Return, in order, the keys among these whose messages are here."""
+        """Return those of these keys whose messages are here, in order."""
         return [
             key
             for first, last in runs(sorted(key for key in keys if self.may_have(key)))
@@ -236,7 +244,7 @@ class MessageTable:
                 self._come_since[queue] += len(keys)
 
     def remove(self, sizes: dict[int, Size]) -> None:
-        """Remove messages that are here, by key.
+        """Remove messages that are here. Their sizes are given by key.
 
         Raises:
             DamageError: not all of them are here.
@@ -252,7 +260,7 @@ class MessageTable:
             self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
 
     def make_lasting(self, keys: Iterable[int]) -> None:
-        """Make messages never expire, if they are here."""
+        """Make these messages never expire; messages that are not here are skipped."""
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
         for key in keys:
             for columns in self._db.execute(found, (key,)).fetchall():
@@ -266,7 +274,7 @@ class MessageTable:
                 self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def mark(self, keys: list[int]) -> None:
-        """Copy these damaged messages into the quarantine as they are, and mark them here."""
+        """Copy these damaged messages unchanged into the quarantine, and mark them here as damaged."""
         if keys:
             self._db.execute(QUARANTINE).close()
             chosen = [(key,) for key in keys]
@@ -275,7 +283,7 @@ class MessageTable:
             self.recount(keys)
 
     def recount(self, keys: Iterable[int]) -> None:
-        """Compute the totals of these messages' queues again, because only the number of messages in them was right."""
+        """Compute the totals of these messages' queues again, because only their message counts were right."""
         for queue in {key >> POSITION_BITS for key in keys}:
             self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
@@ -289,8 +297,10 @@ class MessageTable:
     # Reading
 
     def may_have(self, first: int) -> bool:
-        """Return whether there can be a message with this key, or a higher key of its queue, here. This does not read
-        any file."""
+        """Return whether a message with this key, or with a higher key of the same queue, may be here.
+
+        This does not read any file.
+        """
         return first <= self.last_keys.get(first >> POSITION_BITS, -1)
 
     def sizes(self, first: int, last: int) -> dict[int, Size]:
@@ -299,22 +309,27 @@ class MessageTable:
         return {row[0]: row[1:] for row in self._db.execute(found, (first, last))}
 
     def hurt_among(self, keys: Iterable[int]) -> list[int]:
-        """Return, in order, the keys among these whose messages are damaged."""
+        """Return those of these keys whose messages are damaged, in order."""
         ranges = runs(sorted(keys))
         rows = [row for first, last in ranges for row in self.between(first, last)]
         return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return the messages with keys from first to last, in order: either all, or only those with `final_ack`."""
+        """Return the messages with keys from first to last, in order.
+
+        With `finals`, return only those with `final_ack`.
+        """
         chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         found = self._db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
         return [message_as_read(*columns) for columns in found]
 
     def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
-        """Yield the messages with keys from first to last, in order, read one by one. The caller closes the iterator.
+        """Yield the messages with keys from first to last, in order, reading them one by one.
+
+        The caller closes the iterator.
 
         Args:
-            gone: keys of messages that are left out.
+            gone: the keys of messages to leave out.
         """
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self._db.execute(found, (first, last))) as cursor:
@@ -324,8 +339,8 @@ class MessageTable:
     def _see_that_none_is_missing(self, queue: int) -> None:
         """Check that a queue that was read to its end has all its messages.
 
-        The check takes longer for a longer queue, and a growing queue is read to its end again and again. So a queue is
-        checked again only when half of its messages are new.
+        The longer a queue, the longer the check takes, and a growing queue is read to its end again and again. So a
+        queue is checked again only when at least half of its messages are new.
         """
         come = self._come_since.get(queue)
         if come is not None:
@@ -337,7 +352,7 @@ class MessageTable:
         self._come_since[queue] = 0
 
     def expiring(self) -> Generator[tuple[int, int]]:
-        """Yield the `expires_s` and the key of each message that expires, in order. The caller closes the iterator."""
+        """Yield (`expires_s`, key) of each message that can expire, in order. The caller closes the iterator."""
         with closing(
             self._db.execute(
                 "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
@@ -375,8 +390,10 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[
 
 
 def told_of(where: str, what: str, found: Any, counted: Any) -> str:
-    """Return the text of the error about a wrong count. Both lists begin with the number of rows, and end with the sum
-    of their checksums."""
+    """Return the text of the error about a wrong count.
+
+    The lists `found` and `counted` both begin with the number of rows, and end with the sum of their checksums.
+    """
     if counted is None:
         return f"{where} is not counted"
     if found[0] == counted[0]:

@@ -1,7 +1,7 @@
-"""Queue managers as processes that belong to a test. The fixture `queue_managers` starts them.
+"""Queue managers that run as processes and belong to a test. The fixture `queue_managers` starts them.
 
 They listen on free ports of 127.0.0.1, and every connection between two of them goes through a link that can be cut.
-They end with the process that started them, even if that is killed.
+They end when the process that started them ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ def started(
     queues: Sequence[str] = QUEUES,
     capture: Path | None = None,
 ) -> Iterator[QueueManagers]:
-    """Run queue managers during a block, which begins when all of them listen.
+    """Run queue managers during a block. The block begins when all of them are listening.
 
     Args:
         folder: the folder for their stores and logs; a later block continues with the stores of an earlier one.
-        topology: the number of queue managers, which are named qm1, qm2 and so on, each linked to the next; or a
-            topology, or any value of `--topology`, whose ports are replaced by free ones.
-        queues: if `topology` is a number, the queues that each has, `NAME` or `NAME:transactional`.
-        capture: if given, each queue manager records its traffic, such as qm1 in `run-qm1.pcapng` if this is
-            `run.pcapng`.
+        topology: a number of queue managers, a topology, or any value of `--topology`. If it is a number, they are
+            named qm1, qm2 and so on, each linked to the next. Otherwise, the topology's ports are replaced by free
+            ones.
+        queues: the queues of each queue manager, as `NAME` or `NAME:transactional`, if `topology` is a number.
+        capture: if given, each queue manager records its traffic: if this is `run.pcapng`, qm1 records its own in
+            `run-qm1.pcapng`.
 
     Raises:
         UsageError: the topology or a queue is not valid.
@@ -62,7 +63,7 @@ def started(
 
 
 class Starting:
-    """The value of the fixture: call it to start queue managers that run until the test has ended."""
+    """The value of the fixture. Call it to start queue managers that run until the test ends."""
 
     def __init__(self, new_folder: Callable[[], Path], ends: ExitStack) -> None:
         self._new_folder = new_folder
@@ -84,11 +85,14 @@ class QueueManagers:
 
     def __init__(self, portal: BlockingPortal, supervisor: Supervisor, links: Links) -> None:
         self.topology = supervisor.topology
-        """The topology with the ports on which they listen. Clients for trio and asyncio take it and `directory`."""
+        """The topology with the ports on which they listen.
+
+        Clients for trio and asyncio take it and `directory` as arguments.
+        """
         self.directory: Path = supervisor.directory
         """The folder of their stores and logs."""
         self.file = self.directory / "topology.toml"
-        """The file of the topology, for other processes. They pass it to `--topology`, and also need `--directory`."""
+        """The topology file, for other processes. They pass it to `--topology`, and also need `--directory`."""
         self.file.write_text(as_toml(self.topology), "utf-8")
         self._portal = portal
         self._supervisor = supervisor
@@ -96,7 +100,7 @@ class QueueManagers:
 
     @property
     def names(self) -> list[str]:
-        """The names of all queue managers, in order, whether they run or not."""
+        """The names of all queue managers, running or not, in order."""
         return list(self.topology.nodes)
 
     def connect(self, name: str, journal: Path | None = None) -> AbstractContextManager[BlockingClient]:
@@ -112,7 +116,7 @@ class QueueManagers:
         self._portal.call(self._supervisor.kill, self._running(name).name)
 
     def start(self, name: str) -> None:
-        """Start a queue manager again, and return when it listens.
+        """Start a queue manager again, and return when it is listening.
 
         Raises:
             UsageError: it is running.
@@ -155,7 +159,9 @@ class QueueManagers:
 
 
 def line_of(count: int, queues: Sequence[str]) -> Topology:
-    """Return a topology of `count` queue managers, each linked to the next, with the short timers of three-node.
+    """Return a topology of `count` queue managers, each linked to the next.
+
+    The timers are short, as in three-node.
 
     Raises:
         UsageError: `count` is less than 1, or a queue is not valid.

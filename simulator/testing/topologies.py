@@ -48,8 +48,10 @@ def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> DeclaredQ
 
 
 def connected(guid: Guid, queues: list[DeclaredQueue]) -> list[DeclaredQueue]:
-    """Return the queues, of which the first of each kind becomes a connector queue of a foreign system behind this
-    node."""
+    """Return the queues, some of them turned into connector queues.
+
+    The first queue of each kind becomes a connector queue of a foreign system behind this node.
+    """
     foreign = Guid(uuid5(FOREIGN, guid.hex()).bytes_le)
     first = {queue.transactional: queue.name for queue in reversed(queues)}
     return [replace(queue, connector=foreign if queue.name in first.values() else None) for queue in queues]
@@ -57,7 +59,7 @@ def connected(guid: Guid, queues: list[DeclaredQueue]) -> list[DeclaredQueue]:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
-    """Draw a node with some queues, at an address that follows from its number."""
+    """Draw a node with up to three queues, at an address derived from its number."""
     queues = [
         draw(queue_declarations(queue, FIRST_IDENTIFIER + index))
         for index, queue in enumerate(draw(st.lists(names, max_size=3, unique=True)))
@@ -88,7 +90,10 @@ def tls_of(node: Node) -> st.SearchStrategy[Tls]:
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Draw up to six nodes, each with a route to every other node, over links or by sites with routing servers."""
+    """Draw up to six nodes, each with a route to every other node.
+
+    They are connected either by links or by sites with routing servers.
+    """
     called = draw(st.lists(names, min_size=1, max_size=MOST_NODES, unique=True))
     known = draw(st.lists(queue_managers(), min_size=len(called), max_size=len(called), unique=True))
     by_sites = draw(st.booleans())
@@ -121,7 +126,7 @@ def _with_links(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topolo
 
 @st.composite
 def _with_sites(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topology:
-    """Draw sites in a row. The first node of each site is its gate."""
+    """Draw a topology whose sites form a row. The first node of each site is its gate."""
     sites = draw(st.lists(names, min_size=1, max_size=min(3, len(called)), unique=True))
     found = []
     for index, (name, guid) in enumerate(zip(called, known, strict=True)):
@@ -156,8 +161,10 @@ def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> 
 
 @st.composite
 def nearly_valid_topologies(draw: st.DrawFn) -> str:
-    """Draw the TOML of a topology in which one line was lost, doubled, moved or changed. Some of these are still
-    valid."""
+    """Draw a topology's TOML in which one line was deleted, doubled, moved or changed.
+
+    Some of these topologies are still valid.
+    """
     lines = as_toml(draw(topologies())).splitlines()
     at = draw(st.integers(0, len(lines) - 1))
     match draw(st.sampled_from(["lost", "doubled", "moved", "cut", "another value", "another key"])):

@@ -1,8 +1,8 @@
-"""A topology is data: the nodes, the links between them, and the faults to come.
+"""A topology is data: nodes, the links between them, and faults that are planned.
 
-nodes.py and model.py have the records and answer questions about them. routes.py has the next hops by links, sites.py
-has the next hops by sites and link costs, resolve.py has the meaning of names, and file.py has the TOML form. The
-shipped files are in simulator/topology/shipped; read three-node.toml first.
+nodes.py and model.py have the records and answer questions about them. routes.py finds next hops by links, and sites.py
+by sites and link costs. resolve.py finds what names mean, and file.py has the TOML form. The shipped files are in
+simulator/topology/shipped; read three-node.toml first.
 """
 
 from mqproto.simulator.topology.errors import TopologyError

@@ -1,7 +1,7 @@
-"""A single node, called a node alone, is a node that no topology declares. A file beside its store has its name, GUID
-and address.
+"""A node alone: a single node that no topology declares.
 
-The first `mqproto node --name shop` makes the file. After that, people may add to it, as to any topology.
+A file next to its store has its name, GUID and address. The first `mqproto node --name shop` makes the file. After
+that, people may add to it, as to any topology.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def node_alone(name: str, directory: Path | None = None, address: str | None = None) -> tuple[Topology, Path]:
-    """Return the topology of a node alone, and the folder of its file and store. Missing ones are made.
+    """Return the topology of a node alone, and the folder of its file and store.
+
+    The folder and the file are made if they are missing.
 
     Args:
         address: the `HOST` or `HOST:PORT` at which to listen; by default, a new node gets 127.0.0.1:1801.
@@ -58,7 +60,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
 
 
 def _write(path: Path, name: str, address: str) -> None:
-    """Make the file, which is complete and private to its owner, unless another process makes it first."""
+    """Make the file, complete and private to its owner, unless another process makes it first."""
     text = (
         f"# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py\n"
         f'[node]\nname = "{name}"\nguid = "{str(uuid.uuid4()).upper()}"\naddress = "{address}"\n'

@@ -1,5 +1,6 @@
-"""The topology in the form that one node needs. It is the part of the directory service of [MS-MQDMPR] that a queue
-manager uses.
+"""The topology in the form that one node needs.
+
+It is the part of [MS-MQDMPR]'s directory service that a queue manager uses.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""The maximum number of names, in the spellings that people use, that are cached."""
+"""The maximum number of names in the cache, counted in the spellings that people use."""
 PROXY_HOST: Final = "127.0.0.1"
-"""The address from which connections through a proxy on loopback come."""
+"""The source address of connections that come through a proxy on loopback."""
 KB: Final = 1_024
 
 
 class Target(NamedTuple):
     """The queue or node that an operator asks about.
 
-    local_name: the node's own name for the queue; empty for the whole node.
+    local_name: the node's own name for the queue; empty if the whole node is meant.
     text: the name that `known_as` gives to an outgoing queue that leads there.
     """
 
@@ -65,7 +66,10 @@ class NodeDirectory:
         self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
         """The queues in the topology. A running node may have others: see `has_queues`."""
         self.peer_hosts: Mapping[str, str] = {}
-        """The host of each peer, by the lower-case name that an operator gave it. A running node keeps this current."""
+        """The host of each peer, by the peer's lower-case name, which an operator gave it.
+
+        A running node keeps this current.
+        """
         self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
         self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
         # People spell few names, and send to them often.
@@ -73,7 +77,7 @@ class NodeDirectory:
         self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
 
     def has_queues(self, queues: Iterable[QueueDeclaration]) -> None:
-        """Give the node these queues, and resolve names with them from now on.
+        """Give the node these queues, and use them to resolve names from now on.
 
         Raises:
             TopologyError: the queues are not valid; nothing has changed.
@@ -87,8 +91,9 @@ class NodeDirectory:
     # Names of destinations
 
     def destination(self, text: str) -> Destination:
-        """Return the destination of messages that are sent to `text` from this node. A bare name is enough if only one
-        node has it.
+        """Return the destination of messages that are sent to `text` from this node.
+
+        A bare name is enough if only one node has a queue of that name.
 
         Raises:
             FormatNameError: the text is not a name.
@@ -99,10 +104,10 @@ class NodeDirectory:
         return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
-        """Return the destinations of one or several names, separated by commas. Each occurs only once, in the order of
-        the text.
+        """Return the destinations of one or more names, separated by commas.
 
-        A multiple-element format name is such a text; it may contain path names as well.
+        They are in the order of the text, without duplicates. A multiple-element format name is such a text; it may
+        contain path names as well.
         """
         found: dict[tuple[str, bool | None], Destination] = {}
         for element in text.split(","):
@@ -111,10 +116,12 @@ class NodeDirectory:
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
-        """Return the draft with format names for the queues that it names, and a local name for its dead-letter queue.
+        """Return the draft with format names for the queues that it names.
+
+        Its dead-letter queue gets a local name instead.
 
         Raises:
-            FormatNameError, TopologyError, UsageError: as `destination`.
+            FormatNameError, TopologyError, UsageError: as in `destination`.
         """
         if draft.dead_letter_queue:
             draft = replace(draft, dead_letter_queue=self._queue_for_letters(draft.dead_letter_queue))
@@ -125,7 +132,10 @@ class NodeDirectory:
         return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
 
     def _queue_for_letters(self, text: str) -> str:
-        """Return the queue manager's name for the dead-letter queue in `text`, which must be at this node."""
+        """Return the queue manager's own name for the dead-letter queue that `text` names.
+
+        The queue must be at this node.
+        """
         if is_bare(text):
             return self.local_queue(text)
         path = rf".\{text}" if text.lower().startswith("private$\\") else text
@@ -140,7 +150,7 @@ class NodeDirectory:
         return str(self._sendable(text).format_name if name is None else name)
 
     def _of_peer(self, text: str) -> DirectName | None:
-        """Return the direct name of a queue of a peer that an operator has named; None for all other names."""
+        """Return the direct name of a queue, if it is at a peer that an operator has named; otherwise, None."""
         computer = text.partition("\\")[0]
         host = self.peer_hosts.get(computer.casefold())
         if host is None or any(computer.casefold() == name.casefold() for name in self.topology.nodes):
@@ -150,7 +160,7 @@ class NodeDirectory:
         return DirectName(protocol, host, *name.local)
 
     def _elsewhere(self, text: str) -> DirectName | PrivateName | None:
-        """Return the name of a queue outside the topology; None for all other names."""
+        """Return the name of a queue outside the topology; None for a queue inside it."""
         if is_bare(text):
             return None
         name = self._of_peer(text) or elsewhere(self.topology, parse_queue_name(text))
@@ -195,11 +205,13 @@ class NodeDirectory:
     # Names of queues of this node
 
     def local_queue(self, text: str) -> str:
-        """Return the queue manager's name for the queue of this node that `text` means. Its bare name is enough.
+        """Return the queue manager's own name for the queue of this node that `text` names.
+
+        A bare name is enough.
 
         Raises:
-            FormatNameError, TopologyError: as `destination`.
-            UsageError: it is another node's.
+            FormatNameError, TopologyError: as in `destination`.
+            UsageError: the queue is another node's.
         """
         known = self._by_name.get(text.lower())
         if known is not None:
@@ -217,11 +229,12 @@ class NodeDirectory:
     # Names of outgoing queues, and of an operator's targets
 
     def target(self, text: str) -> Target:
-        """Return the queue or node that an operator asks about. A bare name means one of this node's queues, if there
-        is such a queue.
+        """Return the queue or node that an operator asks about.
+
+        If this node has a queue of a bare name, the name means that queue.
 
         Raises:
-            FormatNameError, TopologyError: as `destination`.
+            FormatNameError, TopologyError: as in `destination`.
         """
         for node in self.topology.nodes.values():
             if text.casefold() == node.name.casefold():
@@ -239,8 +252,8 @@ class NodeDirectory:
         r"""Return the outgoing queues that a name such as `destination\orders` or `destination` means.
 
         Args:
-            text: the name that `known_as` gives to an outgoing queue, any other name of the queue to which it leads, or
-                the queue manager's name for it.
+            text: the name of an outgoing queue from `known_as`; or any other name of the queue to which it leads; or
+                the queue manager's own name for it.
             names: all outgoing queues.
         """
         meant = {text.casefold()}
@@ -260,11 +273,11 @@ class NodeDirectory:
 
 
 def known_as(topology: Topology, name: str) -> str:
-    r"""Return the name that people use for an outgoing queue. Its own name is a format name, a queue manager's GUID, or
-    a host.
+    r"""Return the name that people use for an outgoing queue.
 
-    `destination\orders` is a sequence of transactional messages to that queue, `destination` has all other messages for
-    that node, and `destination\order_queue$` the acknowledgments for it.
+    Its own name is a format name, a queue manager's GUID, or a host. `destination\orders` is the sequence of
+    transactional messages to that queue. `destination` has all other messages for that node.
+    `destination\order_queue$` has the acknowledgments for it.
     """
     target = name.removesuffix(ORDER_SUFFIX)
     order = name[len(target) :]
@@ -287,7 +300,7 @@ def known_as(topology: Topology, name: str) -> str:
 
 
 def as_the_core_has_it(queue: DeclaredQueue) -> QueueDeclaration:
-    """Return the queue in the form that the core has, with sizes in bytes."""
+    """Return the queue in the form that the core uses, with sizes in bytes."""
     return QueueDeclaration(
         queue.name,
         queue.identifier,
@@ -326,7 +339,7 @@ def _bytes(size_kb: int | None) -> int | None:
 
 
 def _routes(topology: Topology, node: Node) -> Routes:
-    """Return next hops by GUID for routed names, and direct ways by name and by address for direct ones.
+    """Return the next hops by GUID for routed names, and direct routes by name and by address for direct names.
 
     An address stands for a node only if no other node has it. Behind a proxy, the address of a connection does not
     identify the peer, so answers to a direct name go to the sender's GUID.
@@ -375,10 +388,10 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """Return the declarations about all other nodes: the hosts from which they open sessions, and the sources whose
-    messages they may forward.
+    """Return what is declared about all other nodes.
 
-    Connections from a node that uses a proxy come from the proxy's address.
+    For each, this is the hosts from which it opens sessions, and the sources whose messages it may forward. Connections
+    from a node that uses a proxy come from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
     links: dict[str, list[str]] = {name: [] for name in topology.nodes}
@@ -404,6 +417,6 @@ def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
 
 
 def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:
-    """Return the neighbour at this address. Datagrams go to the node itself, even if it is behind a proxy."""
+    """Return the neighbor at this address. Datagrams go to the node itself, even if it is behind a proxy."""
     ping = node.ping_address
     return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping, tls)

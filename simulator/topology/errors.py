@@ -15,9 +15,9 @@ Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
-    """A topology is not valid, or lacks a name. The text is one line that says what to do.
+    """A topology is not valid, or lacks something that was named. The text is one line that says what to do.
 
-    lacks: the missing name; empty for other errors.
+    lacks: the name that is missing; empty for other errors.
     """
 
     def __init__(self, text: str, lacks: str = "") -> None:
@@ -26,7 +26,10 @@ class TopologyError(UsageError):
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown name: the most similar name, or all known names."""
+    """Return the end of an error about an unknown name.
+
+    It suggests the most similar known name, or else lists all of them.
+    """
     folded = {other.casefold(): other for other in known}
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"
@@ -34,15 +37,19 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def nearest_queue(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown queue, which may be meant as a queue of another system."""
+    """Return the end of an error about an unknown queue.
+
+    If the name looks like that of another system's queue, the text says how to write it.
+    """
     end = nearest(name, known)
     meant = None if end.endswith("?") else guess(name)
     return f"{meant.reason}; write {direct_name(meant.path)}" if meant else end
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
-    """Refuse two entries with the same key. Each entry is a key and its owner; `what` is the word for the key in
-    errors.
+    """Refuse two entries with the same key.
+
+    Each entry is a key and its owner. `what` ends the phrase about the two owners in the error.
     """
     owners: dict[Key, str] = {}
     for key, owner in entries:

@@ -137,7 +137,7 @@ from mqproto.wire.guid import Guid, guid_from_text
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
 KEY_USES: Final = r"aes|enhanced|base|signing|user-[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-"""The uses of private keys."""
+"""A pattern that matches the uses of private keys."""
 
 Table = dict[str, Any]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -240,8 +240,9 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
-    """Read a topology: a shipped one or that of a node alone by its bare name, any other by its path, which ends in
-    .toml.
+    """Read a topology: a shipped one or that of a node alone by its bare name, any other by its path.
+
+    The path ends in .toml.
 
     directory: the folder with the file of a node alone, if it is not the usual one.
 
@@ -273,7 +274,7 @@ def _load_alone(name: str, path: Path) -> Topology:
 
 
 def state_folder(name: str) -> Path:
-    """Return the default folder for the stores of a topology's nodes; the file of a node alone is there, too."""
+    """Return the default folder for the stores of a topology's nodes. The file of a node alone is there too."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / name
 
@@ -328,8 +329,10 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
 
 
 def _alone(table: Table) -> dict[str, Table]:
-    """Return the table `[node]` of a node alone in the form that it has in a topology. The node's GUID is not derived
-    from its name."""
+    """Return the table `[node]` of a node alone in the form that it has in a topology.
+
+    It must have a GUID, which is not derived from the node's name.
+    """
     name, *others = table.pop("name"), *table
     if "guid" not in others:
         guid = str(uuid.uuid4()).upper()
@@ -466,7 +469,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
 
 
 def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """Read `host`, `host:port` or `[::1]:port`; errors call the place of the text `where`.
+    """Read `host`, `host:port` or `[::1]:port`. `where` says in errors where the text is.
 
     Raises:
         TopologyError: the text has none of these forms.
@@ -505,14 +508,17 @@ def _foreign(text: str | None, where: str) -> Guid | None:
 
 
 def _derived(*names: str) -> Guid:
-    """Return a GUID that is the same each time a file is read, on any machine."""
+    """Return a GUID that depends only on the names, so it is the same in each reading and on any machine."""
     return Guid(uuid.uuid5(_NAMESPACE, "/".join(names)).bytes_le)
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 _reading: Final = threading.Lock()
-"""A lock, because two threads in which msgspec inspects the fields of a Struct for the first time can end the process:
-one thread may see the Struct without types. This matters because the threads of a program may all connect at once."""
+"""A lock for the first time that msgspec inspects the fields of a Struct.
+
+Without it, two threads that do so at once can end the process, because one may see the Struct without types. The
+threads of a program may all connect at once.
+"""
 
 
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:

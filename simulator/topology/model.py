@@ -1,7 +1,7 @@
-r"""The records of a topology, and the questions that the other parts ask it.
+r"""The records of a topology, and the questions that other modules ask it.
 
-A topology is the simulator's directory service: it knows each queue manager's GUID and address, each queue, and the way
-to it. The case of node and queue names does not matter, as in MSMQ.
+A topology is the simulator's directory service: it knows each queue manager's GUID and address, each queue, and the
+route to each. The case of node and queue names does not matter, as in MSMQ.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mqproto.wire.guid import Guid, guid_text
 class Link:
     """Two nodes that may connect to each other.
 
-    proxy: the address at which the first node finds the second, if a TCP proxy between them breaks or records the link.
-        The second node connects to the first directly.
-    tls: whether the two speak TLS, and show each other their certificates.
+    proxy: the address at which the first node reaches the second, if a TCP proxy between them breaks or records the
+        link. The second node connects to the first directly.
+    tls: whether the two use TLS, and show each other their certificates.
     """
 
     first: str
@@ -45,10 +45,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """The rights of queue managers outside the topology, in addition to that of sending to queues that are open to
-    them.
+    """The rights of queue managers outside the topology, besides that of sending to queues that are open to them.
 
-    hear: the sources that are answered at all: addresses, networks, or `any`.
+    hear: the sources that get any answer at all: addresses, networks, or `any`.
     call: the hosts that a node may call when a stranger asks for an answer there.
     """
 
@@ -83,7 +82,10 @@ class User:
 
 
 class Action(StrEnum):
-    """The kinds of faults. The first two apply to a node, the others to a link, or to all links of a node."""
+    """The kinds of faults.
+
+    The first two apply to a node; the others apply to a link, or to all links of a node.
+    """
 
     KILL = "kill"
     STOP = "stop"
@@ -113,9 +115,9 @@ class Fault:
 class Topology:
     """Nodes, links, faults, and next hops.
 
-    Without sites, a message takes the route with the fewest links, except where `routes` fixes the next hop of a node
-    for a destination. With sites, [MS-MQBR] decides the next hop, and no links are needed.
-    `typed` is the value that names it on the command line: its name, or the path of its file.
+    Without sites, a message takes the route with the fewest links, except where `routes` fixes a node's next hop to a
+    destination. With sites, [MS-MQBR] decides the next hop, and no links are needed. `typed` is the value that names
+    the topology on the command line: its name, or the path of its file.
 
     Raises:
         TopologyError: parts of it do not fit together.
@@ -198,11 +200,11 @@ class Topology:
         return hops
 
     def dial_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Return the address to which `frm` connects to reach `to`: that of the link's proxy, if it has one in that
-        direction, or of `to` itself.
+        """Return the address to which `frm` connects to reach `to`.
 
-        With sites, the sites decide which nodes may connect. Without sites, raise a TopologyError if no link joins the
-        two.
+        This is the address of the link's proxy, if the link has one in that direction; otherwise, it is that of `to`
+        itself. With sites, the sites decide which nodes may connect. Without sites, raise a TopologyError if no link
+        joins the two.
         """
         link = self._link(frm, to)
         if link is None and not self.sites:
@@ -212,7 +214,10 @@ class Topology:
         return self.listening_address(frm, to)
 
     def listening_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Return the address at which `to` itself listens for `frm`, which is the TLS address if their link has TLS."""
+        """Return the address at which `to` itself listens for `frm`.
+
+        It is the TLS address if their link uses TLS.
+        """
         tls = self.nodes[to].tls if self.has_tls(frm, to) else None
         return self.nodes[to].address if tls is None else tls.address
 
@@ -245,7 +250,7 @@ class Topology:
 
         A path name becomes the queue's routed name (PUBLIC=, PRIVATE= or CONNECTOR=); `node\orders` and
         `node\private$\orders` are the same queue. A direct name stays a direct name, and leads straight to its node.
-        Journals and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
+        Journals and system queues have the names of [MS-MQMQ] 2.1; the short form `node\deadxact` also works.
 
         Args:
             text: the name, such as `destination\private$\orders`.
@@ -261,7 +266,7 @@ class Topology:
         """Return the only node that has a queue of this bare name, such as `orders` or `orders;journal`.
 
         Raises:
-            TopologyError: no node or several nodes have such a queue.
+            TopologyError: no node, or more than one, has such a queue.
         """
         queue = name.partition(";")[0].casefold()
         hosts = [node for node in self.nodes.values() if queue in {known.casefold() for known in node.queues}]
@@ -276,7 +281,7 @@ class Topology:
         return hosts[0]
 
     def with_queues(self, name: str, queues: Iterable[DeclaredQueue]) -> Topology:
-        """Return the topology with these queues for a node. Next hops are not computed again.
+        """Return the topology in which a node has these queues. Next hops are not computed again.
 
         Raises:
             TopologyError: two queues have the same name, number or GUID.
@@ -288,16 +293,18 @@ class Topology:
         return found
 
     def with_node(self, node: Node) -> Topology:
-        """Return the topology in which this node replaces the node with its name. The node's address must not
-        change."""
+        """Return the topology in which this node replaces the node of the same name.
+
+        The new node must have the same address.
+        """
         found = copy(self)
         object.__setattr__(found, "nodes", {**self.nodes, node.name: node})
         return found
 
     def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
-        """Return the topology with a group of the system that may look at a node without changing anything.
+        """Return the topology in which a group of the system may look at a node without changing anything.
 
-        folder: the place of its socket; None for the usual one.
+        folder: the folder of the group's socket; None for the usual one.
 
         Raises:
             TopologyError: a folder is given without a group.
@@ -307,8 +314,10 @@ class Topology:
         return self.with_node(replace(node, readers=group or node.readers, readers_folder=folder))
 
     def with_metrics(self, host: str, port: int) -> Topology:
-        """Return the topology with /metrics, /live and /ready for all nodes, at consecutive ports, of which this is the
-        first."""
+        """Return the topology in which all nodes answer /metrics, /live and /ready.
+
+        They do so at consecutive ports, beginning with this one.
+        """
         if port + len(self.nodes) > 65_536:
             raise TopologyError(
                 f"--metrics {host}:{port}: {len(self.nodes)} nodes take as many ports from there"
@@ -320,15 +329,16 @@ class Topology:
         return replace(self, nodes=nodes)
 
     def with_traces(self, collector: str) -> Topology:
-        """Return the topology with nodes that send the spans of traced messages to this URL."""
+        """Return the topology in which all nodes send the spans of traced messages to this URL."""
         nodes = {name: replace(node, traces=collector) for name, node in self.nodes.items()}
         return replace(self, nodes=nodes)
 
     def with_free_ports(self) -> Topology:
-        """Return the topology on 127.0.0.1, each node and proxy at free ports, with Pings at the same UDP port.
+        """Return the topology on 127.0.0.1, with each node and proxy at a free port.
 
-        This is for machines without 127.0.0.2, such as those with macOS, or with another program at port 1801. For a
-        minute, the system does not give these ports to programs that ask for any port.
+        A node answers Pings at the UDP port of the same number. This is for machines that lack 127.0.0.2, such as those
+        with macOS, or where another program has port 1801. For a minute, the system does not give these ports to
+        programs that ask for any port.
         """
         nodes = {}
         for name, node in self.nodes.items():
@@ -343,7 +353,7 @@ class Topology:
         return replace(self, nodes=nodes, links=links)
 
     def with_waypoints(self) -> Topology:
-        """Return the topology with nodes that write the waypoints of messages into their logs."""
+        """Return the topology in which all nodes write the waypoints of messages to their logs."""
         nodes = {
             name: replace(node, settings=replace(node.settings, waypoints=True))
             for name, node in self.nodes.items()

@@ -22,23 +22,25 @@ DEFAULT_PORT: Final = 1801
 METRICS_PORT: Final = 9180
 NODE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 FIRST_IDENTIFIER: Final = 16
-"""The smallest number of a declared queue. Queues with smaller numbers are the queue manager's own; 4 is its order
-queue ([MS-MQQB] 2.2.4)."""
+"""The smallest number of a declared queue.
+
+Smaller numbers are those of the queue manager's own queues; 4 is its order queue ([MS-MQQB] 2.2.4).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredQueue:
     """A queue that a node has from the start.
 
-    identifier: its number within the node, from 16 upward; the second half of its private format name.
-    public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
-    quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None if it does not have its own limit.
-    journal: Journaling, whether received messages are copied to its journal.
-    journal_quota_kb: JournalQuota, the limit of the journal; None if it does not have its own limit.  [MS-MQDMPR]
+    identifier: its number within the node, from 16 upward, which is the second half of its private format name.
+    public: its GUID in the directory, if it is addressed as PUBLIC=.
+    quota_kb: Quota: the limit for all its messages, in units of 1,024 bytes; None if it does not have its own limit.
+    journal: Journaling: whether received messages are copied to its journal.
+    journal_quota_kb: JournalQuota: the limit of the journal; None if it does not have its own limit. [MS-MQDMPR]
         3.1.1.2
     strangers: whether queue managers outside the topology may send to it.
-    protection: Authentication, PrivacyLevel and Security, its requirements for messages.
-    connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.
+    protection: Authentication, PrivacyLevel and Security: its requirements for messages.
+    connector: the GUID of the foreign system, if this is a connector queue, addressed as CONNECTOR=.
     """
 
     name: str
@@ -93,20 +95,20 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One queue manager; its name is that of its computer.
+    """One queue manager. Its name is that of its computer.
 
     origins: the places from which its sessions come: addresses, networks such as `10.0.0.0/8`, or `any`; by default
-    `host`.
-    ping: the address at which it must answer Pings; by default it does so at UDP port 3527 of `host`, if that is free.
+        `host`.
+    ping: the address at which it must answer Pings. By default, it answers at UDP port 3527 of `host`, if that is free.
     tls: its certificate and TLS address, if it has links with TLS.
-    keys: the folder of its public keys, if that is not `NAME.public` beside its store.
-    private_keys: by use, the PEM files of its private keys that are not in `NAME.keys`.
+    keys: the folder of its public keys, if that is not `NAME.public` next to its store.
+    private_keys: the PEM files of its private keys that are not in `NAME.keys`, by use.
     readers: the group of the system that may look at it without changing anything; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
-    metrics: the address at which it answers /metrics, /live and /ready over HTTP; None for none.
-    traces: the URL of the collector for its spans; empty for the URL in the environment.
-    sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, with other nodes
-        and sites by name.
+    metrics: the address at which it answers /metrics, /live and /ready over HTTP; None if it does not.
+    traces: the URL of the collector for its spans; empty for the URL in the environment. sites, routing_server,
+        out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, but other nodes and sites are given by
+        name.
     """
 
     name: str
@@ -172,11 +174,11 @@ class Node:
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[DeclaredQueue]) -> Node:
-        """Return the node with these queues."""
+        """Return the node with these queues instead of its own."""
         return replace(self, queues={queue.name: queue for queue in queues})
 
     def format_name(self, queue: DeclaredQueue) -> PublicName | PrivateName | ConnectorName:
-        """Return the queue's routable format name, with this node's GUID or with the queue's own."""
+        """Return the queue's routable format name, which has this node's GUID or the queue's own GUID."""
         if queue.connector is not None:
             return ConnectorName(queue.connector, queue.transactional)
         if queue.public is not None:

@@ -1,5 +1,7 @@
-"""The paths of a node's files, and of the sockets for its clients. The directory and the name of the node determine
-them."""
+"""The paths of a node's files, and of the sockets for its clients.
+
+They depend on the directory and on the node's name.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ NUL."""
 class Place:
     """A topology, and the directory of its nodes' stores.
 
-    declared: the topology in its file; `topology` may have the queues that running nodes report instead.
-    silent: nodes that did not answer when they were asked for their queues, so that nobody waits for them again.
+    declared: the topology as its file has it, if `topology` has the queues that running nodes report.
+    silent: the nodes that did not answer when they were asked for their queues, so that nobody waits for them again.
     """
 
     topology: Topology
@@ -57,19 +59,25 @@ class Place:
 
     @property
     def again(self) -> str:
-        """The options with which another command finds the same nodes, after a space; empty if none are needed."""
+        """The options with which another command finds the same nodes, with a space in front.
+
+        They are empty if none are needed.
+        """
         return again(self.topology, self.directory)
 
     def with_waypoints(self) -> Place:
-        """Return the place with nodes that write the waypoints of messages into their logs."""
+        """Return the place in which all nodes write the waypoints of messages to their logs."""
         return replace(self, topology=self.topology.with_waypoints())
 
     def with_free_ports(self) -> Place:
-        """Return the place with nodes that listen at free ports of 127.0.0.1."""
+        """Return the place in which all nodes listen at free ports of 127.0.0.1."""
         return replace(self, topology=self.topology.with_free_ports())
 
     def with_metrics(self, address: str, name: str = "") -> Place:
-        """Return the place with a node, or all of them, answering /metrics at `HOST` or `HOST:PORT`.
+        """Return the place in which one node, or all of them, answer /metrics at `HOST` or `HOST:PORT`.
+
+        Args:
+            name: the node; empty for all nodes.
 
         Raises:
             TopologyError: the text is not an address, or another listener has this address.
@@ -81,7 +89,10 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def with_traces(self, url: str, name: str = "") -> Place:
-        """Return the place with a node, or all of them, sending spans to a collector.
+        """Return the place in which one node, or all of them, send spans to a collector.
+
+        Args:
+            name: the node; empty for all nodes.
 
         Raises:
             UsageError: the text is not the URL of a collector.
@@ -93,9 +104,10 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """Return a queue's name for a request to a node. It is a private name if the node's own file lacks the queue.
+        """Return the name by which a request to a node calls a queue.
 
-        Any other text stays as it is, for the node to judge.
+        It is the queue's private name if the node's own file lacks the queue. Any other text is returned unchanged, and
+        is left to the node.
         """
         with suppress(FormatNameError, TopologyError):
             text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
@@ -110,7 +122,7 @@ class Place:
 
 
 def host_of(place: Place, node: str | None, queue: str) -> str:
-    """Return the requested node, or else the one that hosts the queue."""
+    """Return the requested node; if none is requested, the node that hosts the queue."""
     if node:
         return place.topology.node_named(node).name
     if is_bare(queue):
@@ -126,10 +138,10 @@ def default_directory(topology: Topology) -> Path:
 
 
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
-    """Return the command that starts a node whose store is in a directory; None for the usual one.
+    """Return the command that starts a node whose store is in a directory; None means the usual one.
 
-    If `mqproto run` runs the others, it starts this one, too. If no node runs, both ways are offered: to start all
-    nodes, or only this one.
+    If `mqproto run` runs the other nodes, it starts this one, too. If no node runs, the text offers two ways to start
+    nodes, which are to start all of them or only this one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
@@ -145,15 +157,20 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 
 def start_again(place: Place) -> tuple[Callable[[str], str], str]:
-    """Return two values: a function from a node's name to the command that starts it, and the options for all other
-    commands for these nodes."""
+    """Return a function from a node's name to the command that starts it, and the options for other commands.
+
+    With these options, any other command finds the same nodes.
+    """
     return partial(start_command, place.topology, directory=place.directory), place.again
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """Return the command to run if `mqproto run` still has an older copy of a topology.
 
-    The text is empty if that copy has the missing node or queue, or if the topology itself lacks it.
+    The text is empty if that copy does have the missing node or queue, or if the topology itself lacks it.
+
+    Args:
+        lacks: the name of the missing node or queue.
     """
     stores = directory or default_directory(topology)
     copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
@@ -180,12 +197,15 @@ def run_command(topology: Topology, directory: Path | None = None) -> str:
 
 
 def again(topology: Topology, directory: Path | None = None) -> str:
-    """Return the options with which another command finds the same nodes, after a space; empty if none are needed."""
+    """Return the options with which another command finds the same nodes, with a space in front.
+
+    The text is empty if no options are needed.
+    """
     return environment.typed_again(topology.typed, _elsewhere(topology, directory))
 
 
 def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:
-    """Return a directory, or None if it is the usual one."""
+    """Return the directory if it is not the usual one; otherwise, None."""
     return None if directory == default_directory(topology) else directory
 
 
@@ -195,7 +215,7 @@ def store_path(directory: Path, name: str) -> Path:
 
 
 def seen_path(directory: Path, name: str) -> Path:
-    """Return the file with the topology that `mqproto run` gives one of its nodes."""
+    """Return the path of the file with the topology that `mqproto run` gives one of its nodes."""
     return directory / f"{name}.seen.toml"
 
 
@@ -205,12 +225,12 @@ def keys_path(directory: Path, name: str) -> Path:
 
 
 def public_path(directory: Path, name: str) -> Path:
-    """Return the path of the folder with a node's public keys and certificates, which everybody may read."""
+    """Return the path of the folder with a node's public keys and certificates. Everyone may read it."""
     return directory / f"{name}.public"
 
 
 def called(node: str, name: str) -> str:
-    """Return the base name for the files of a gateway or trigger of a node.
+    """Return the base name for the files of a node's gateway or trigger.
 
     Raises:
         UsageError: the files cannot have this name.
@@ -226,14 +246,19 @@ def history_url(directory: Path) -> str:
 
 
 def history_there(directory: Path, url: str) -> str:
-    """Return the URL of the given document history, or of the file beside the stores; empty if there is neither."""
+    """Return the URL of the document history.
+
+    It is the given URL, if any, or else that of the file next to the stores; empty if there is neither.
+    """
     is_there = (directory / "history.sqlite").is_file()
     return url or (history_url(directory) if is_there else "")
 
 
 def socket_path(directory: Path, name: str) -> Path:
-    """Return the path of a node's Unix domain socket, short enough for sun_path however long the directory's name
-    is."""
+    """Return the path of a node's Unix domain socket.
+
+    The path is short enough for sun_path, however long the directory's name is.
+    """
     place = hashlib.sha256(os.fsencode(store_path(directory.resolve(), name))).hexdigest()[:16]
     return runtime_directory() / f"{place}.sock"
 
@@ -251,14 +276,17 @@ def is_run(directory: Path, topology: str) -> bool:
 
 
 def client_socket(directory: Path, name: str) -> Path:
-    """Return the socket for a client of a node: the readers' socket in a readers' folder, otherwise the node's own."""
+    """Return the path of the socket for a node's client.
+
+    It is the readers' socket if the directory is a readers' folder; otherwise, it is the node's own.
+    """
     return (
         reading_socket(directory, name) if is_for_readers(directory, name) else socket_path(directory, name)
     )
 
 
 def is_for_readers(directory: Path, name: str) -> bool:
-    """Return whether a node has, or had, its socket for readers in this folder."""
+    """Return whether this folder has a node's socket for readers, even if the node no longer runs."""
     try:
         return reading_socket(directory, name).is_socket()
     except OSError:
@@ -276,8 +304,10 @@ def readers_folder(group: str) -> Path:
 
 
 def runtime_directory() -> Path:
-    """Return this user's folder for sockets: $XDG_RUNTIME_DIR/mqproto, or mqproto-UID in the folder for temporary
-    files."""
+    """Return this user's folder for sockets.
+
+    It is $XDG_RUNTIME_DIR/mqproto, or mqproto-UID in the folder for temporary files.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "mqproto" if runtime else Path(tempfile.gettempdir()) / f"mqproto-{os.getuid()}"
 
@@ -353,7 +383,9 @@ def keep_private(directory: Path, name: str) -> None:
 
 
 def who_may_enter(directory: Path) -> str:
-    """Return the mode of a folder as text, such as 755, if other users can enter or list it; otherwise an empty
-    text."""
+    """Return the mode of a folder as text, such as 755, if other users can enter or list it.
+
+    Otherwise, the text is empty.
+    """
     mode = stat.S_IMODE(directory.stat().st_mode)
     return f"{mode:o}" if mode & 0o077 else ""

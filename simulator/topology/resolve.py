@@ -1,4 +1,4 @@
-"""Resolves the names that people give queues, in a topology that replaces MSMQ's directory.  [MS-MQMQ] 2.1"""
+"""Resolves the names that people give queues. A topology replaces MSMQ's directory.  [MS-MQMQ] 2.1"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mqproto.wire.guid import Guid, guid_text
 
 
 class KnownNodes(typing.Protocol):
-    """The nodes as name resolution needs them."""
+    """The nodes in the form that name resolution needs."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -51,10 +51,10 @@ class ResolvedName:
     """The meaning of a name.
 
     node: the node that hosts the queue.
-    queue: its declaration; None for the node's own journal and dead-letter queues; for a queue that was made at run
-        time, so that only its node knows it; and for the two queues of a foreign system, if the name fits both.
+    queue: its declaration. It is None for the node's own journal and dead-letter queues, and for a queue made at run
+        time, which only its node knows. It is also None if the name fits both queues of a foreign system.
     format_name: the format name to use for it.
-    local_name: its queue manager's name for it, such as `orders`, `orders;journal` or `system$;deadxact`.
+    local_name: its queue manager's own name for it, such as `orders`, `orders;journal` or `system$;deadxact`.
     """
 
     node: Node
@@ -67,7 +67,7 @@ _OTHERWISE: Final = re.compile(
     r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
     re.IGNORECASE | re.DOTALL,
 )
-"""The pattern of texts that are not just the bare name of a queue: a path, several names, a format name, or a URL."""
+"""A pattern for texts that are more than a bare queue name: a path, several names, a format name or a URL."""
 
 
 def is_bare(text: str) -> bool:
@@ -86,7 +86,7 @@ def is_system_queue(name: str) -> bool:
 
 
 def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName | PrivateName | None:
-    """Return the name if it names a queue outside the directory; None for all other names.
+    """Return the name if it names a queue outside the directory; otherwise, None.
 
     A direct name says how to reach the queue. A private name is only useful to a queue manager that has met the queue's
     owner.
@@ -161,7 +161,7 @@ def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
 
 
 def connector_server(directory: KnownNodes, guid: Guid) -> Node | None:
-    """Return the node with the connector queues of a foreign system; None for any other GUID."""
+    """Return the node with the connector queues of a foreign system; None if the GUID is not that of one."""
     for node in directory.nodes.values():
         if any(queue.connector == guid for queue in node.queues.values()):
             return node
@@ -187,7 +187,7 @@ def _connector(directory: KnownNodes, name: ConnectorName) -> ResolvedName:
 
 
 def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
-    """Return whether a name may belong to a queue that a node other than ours has made at run time."""
+    """Return whether a name may belong to a queue that another node has made at run time."""
     is_plain = local.scope is not Scope.SYSTEM and not local.subqueue and not local.journal
     known = {name.casefold() for name in node.queues}
     return (
@@ -199,7 +199,7 @@ def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
 
 
 def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> Node:
-    """Return the node of a name's queue, even if the directory lacks the queue.
+    """Return the node that a name's queue is at, even if the directory lacks the queue.
 
     Raises:
         TopologyError: the name does not show the node, or there is no such node.
@@ -231,7 +231,7 @@ def _computer(directory: KnownNodes, computer: str, at: str | None, path: PathNa
 
 
 def _addressee(directory: KnownNodes, name: DirectName, at: str | None) -> Node:
-    """Return the node of a direct name, found by its name or its IP address."""
+    """Return the node that a direct name addresses, by its name or its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
         raise TopologyError(
             f"{name}: mqproto speaks TCP, and neither HTTP nor SPX; write DIRECT=TCP: and an address, or DIRECT=OS: "
@@ -276,8 +276,10 @@ def _local(node: Node, local: LocalName) -> ResolvedName:
 
 
 def _as_system(local: LocalName) -> SystemQueue | None:
-    """Return the system queue that a name means if no declared queue has that name. A name such as `deadxact` is
-    enough."""
+    """Return the system queue that a name means if no declared queue has that name; otherwise, None.
+
+    A short name such as `deadxact` is enough.
+    """
     name = local.queue.upper()
     if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:
         return None

@@ -1,6 +1,7 @@
-"""Next hops in a topology without sites. They follow a route, lead directly to a neighbour, or take the fewest links.
+"""Next hops in a topology without sites.
 
-The whole table is known before the first message.
+A message follows a route, goes directly to a neighbor, or takes the path with the fewest links. The whole table is
+known before the first message.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ def next_hops(
 ) -> dict[tuple[str, str], str]:
     """Return the next hop for each pair (from, to) that links connect.
 
-    If several ways are equally short, the first link decides.
+    If several paths are equally short, the one whose first link is declared first is used.
 
     Args:
-        neighbours: the neighbours of each node, in the order of the links.
-        routes: for each node with routes, next hops by destination; all names are those of nodes.
+        neighbours: the neighbors of each node, in the order of the links.
+        routes: the next hops of each node with routes, by destination; all names are those of nodes.
 
     Raises:
-        TopologyError: the next hop of a route is not a neighbour, or routes lead in a circle.
+        TopologyError: the next hop of a route is not a neighbor, or routes lead in a circle.
     """
     hops = {}
     for to in neighbours:
@@ -44,7 +45,7 @@ def next_hops(
 
 
 def _distances(to: str, neighbours: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the number of links to each connected node."""
+    """Return the number of links from each connected node to `to`."""
     distances = {to: 0}
     edge = [to]
     while edge:

@@ -1,8 +1,8 @@
 """Next hops in a topology with sites: the algorithm of [MS-MQBR], run for every pair of nodes.
 
-A site has gates, a routing link has a cost, and a node may be a routing server. Nodes of one site may connect to each
-other, and gates may connect to those of neighbouring sites. Links between nodes need not be declared, except for a
-proxy or a fault.
+A site has gates, a routing link has a cost, and a node may be a routing server. Nodes of the same site may connect to
+each other, and gates may connect to the gates of neighboring sites. Links between nodes need not be declared, except
+for a proxy or a fault.
 """
 
 from __future__ import annotations

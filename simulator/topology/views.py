@@ -1,7 +1,7 @@
-"""A topology as one of its nodes sees it, and as the text of a file that a node process can load.
+"""A topology as one of its nodes sees it, and as the text of a file that a node's process can load.
 
-A breakable link has a proxy for each direction, which carries every connection. So each node gets its own topology, in
-which its links have the proxies to which it must connect.
+A breakable link has a proxy for each direction, and every connection goes through one. So each node gets its own
+topology, whose links name the proxies to which this node must connect.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """Return the topology in which `name` finds its neighbours at the detours, and all other nodes at their addresses.
+    """Return the topology in which `name` finds its neighbors at the detours, and all other nodes at their own
+    addresses.
 
     Args:
-        detours: the address of the proxy for each pair (node that connects, its neighbour). The proxy must forward each
+        detours: the address of the proxy for each pair (node that connects, its neighbor). The proxy must forward each
             connection from the connection's original host (rig/network.py).
     """
 
@@ -44,8 +45,9 @@ Remarks = Mapping[tuple[str, str], str]
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
     """Return the text that `mqproto.simulator.topology.parse` reads as this topology.
 
-    is_brief: whether to leave out settings, and values for strangers and queues, that have their defaults. If not, all
-    optional values are written.
+    is_brief: whether to leave out default settings, and default values for strangers and queues. If not, all optional
+        values are written.
+    remarks: comments to write.
     """
     return "\n".join(_lines(topology, remarks, is_brief=is_brief)) + "\n"
 

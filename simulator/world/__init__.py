@@ -1,7 +1,7 @@
-"""Worlds that follow from a seed: whole systems of queue managers, on a clock that jumps, with everything that can go
-wrong.
+"""Worlds that are drawn from a seed: whole systems of queue managers, on a clock that jumps, with everything that can
+go wrong.
 
-Read scenarios/scenario.py first, because a world is data. draw.py makes it from a seed, run.py runs it,
+A world is data, so read scenarios/scenario.py first. draw.py makes a world from a seed, run.py runs it,
 oracle/invariants.py has the rules that must hold, and shrink.py reduces a world that breaks one of them. `mqproto
 simulate` does all of this.
 """

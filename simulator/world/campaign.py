@@ -19,7 +19,7 @@ from mqproto.simulator.world.truth import simulate_into
 SHARE: Final = 25
 """The number of seeds that a process takes at a time."""
 ENOUGH: Final = 10
-"""The number of broken runs after which no new runs begin."""
+"""The number of runs that break a rule, after which no new runs begin."""
 
 
 def run_seeds(
@@ -66,7 +66,7 @@ def run_seeds(
 
 
 def at_once(count: int, processes: int | None) -> int:
-    """Return how many processes share this many seeds; `processes` is as for `run_seeds`."""
+    """Return how many processes share this many seeds. `processes` is the same argument as for `run_seeds`."""
     return min(processes or os.cpu_count() or 1, -(-count // SHARE))
 
 

@@ -107,7 +107,10 @@ def _one(options: WorldOptions) -> bool:
 
 
 def _scenario(options: WorldOptions) -> Scenario:
-    """Return the scenario from the file, with other dice if a seed is given as well; otherwise the seed's scenario."""
+    """Return the scenario from the file if there is one; otherwise, return the seed's scenario.
+
+    If a file and a seed are both given, the file's scenario gets the seed.
+    """
     if options.scenario is None:
         return draw(options.seed or 0)
     scenario = from_file(options.scenario)
@@ -115,7 +118,7 @@ def _scenario(options: WorldOptions) -> Scenario:
 
 
 def _simulate(scenario: Scenario, options: WorldOptions) -> WorldResult:
-    """Run a scenario, with a trace and a capture if wanted."""
+    """Run a scenario, with a trace and a capture if the options ask for them."""
     if options.capture is None:
         return simulate(scenario, traced=options.trace)
     with options.capture.open("wb") as file:
@@ -123,7 +126,10 @@ def _simulate(scenario: Scenario, options: WorldOptions) -> WorldResult:
 
 
 def _shrunk(result: WorldResult, options: WorldOptions) -> WorldResult:
-    """Shrink a broken world, and run the smallest one that was found once more with a trace and a capture if wanted."""
+    """Shrink a broken world. Then run the smallest world that was found once more.
+
+    That run has a trace and a capture if the options ask for them.
+    """
     console = wide_console(stderr=True)
 
     def show(scenario: Scenario) -> None:
@@ -149,7 +155,7 @@ def _command(options: WorldOptions) -> str:
 
 @contextmanager
 def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[RunTotals], None]]:
-    """Show a progress bar on a terminal, and nothing in a pipe."""
+    """Show a progress bar if the output is a terminal; in a pipe, show nothing."""
     console = wide_console(stderr=True)
     columns = (TextColumn("worlds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:

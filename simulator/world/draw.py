@@ -1,6 +1,6 @@
 """Draws a scenario from a seed: the nodes, their messages, and the kinds and strength of faults.
 
-Each subject has its own dice, so one more draw for one subject leaves the others as they were. Only whole numbers are
+Each subject has its own dice, so an extra draw for one subject does not change the others. Only whole numbers are
 drawn, so the result does not depend on a machine's arithmetic.
 """
 
@@ -33,7 +33,10 @@ from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")
-"""The nodes of a world in which no node knows another. In half of these worlds, nobody can call the first node."""
+"""The two nodes of a world in which no node knows any other.
+
+In half of these worlds, nobody can call the first node.
+"""
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
@@ -67,7 +70,7 @@ TRAFFIC: Final = {
 }
 """The weights with which the kinds of traffic are drawn."""
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
-"""The kinds of messages that a paused source has to send. Some of them will expire, and some will not."""
+"""The kinds of messages that a source has to send while it is paused. Some of them will expire, and some will not."""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
 """The minimum time, in milliseconds, for which a route is barred. It is long enough for a node to try the route in
@@ -81,7 +84,7 @@ LARGEST_PROTECTED_BYTES: Final = BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYT
 
 
 def draw(seed: int) -> Scenario:
-    """Return the scenario of a seed, always the same."""
+    """Return the scenario of a seed. It is always the same for the same seed."""
     nodes, pairs = _topology(chance(seed, "topology"))
     unmet = chance(seed, "met").randrange(10) == 3  # Few of the seeds that tests name.
     uncalled = CALLER if unmet and chance(seed, "uncalled").randrange(2) else ""
@@ -139,11 +142,13 @@ def draw(seed: int) -> Scenario:
 def _extended(
     seed: int, bursts: tuple[Burst, ...], links: tuple[Cable, ...], doubters: tuple[str, ...], storm_ms: int
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...], str | None]:
-    """Give ordinary bursts sizes and deadlines, and add bursts whose messages expire in their sequences, in queues or
-    on their way.
+    """Give ordinary bursts sizes and deadlines, and add bursts of messages that expire.
+
+    The added messages expire in their sequences, in queues or on their way.
 
     Returns:
-        All bursts, the faults that come with the added ones, and the name of a node at which nobody receives.
+        All bursts, the faults that come with the added ones, and the name of a node at which nobody
+        receives.
     """
     bursts = tuple(
         replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
@@ -197,7 +202,10 @@ def _configured(drawn: Scenario, *, has_keys: bool, meets_strangers: bool) -> Sc
 
 
 class Times:
-    """Draws the times of events: anywhere in the storm, or mostly in a few rushes, in which they disturb each other."""
+    """Draws the times of events.
+
+    They are spread over the storm, or are mostly in a few rushes, in which the events disturb each other.
+    """
 
     def __init__(self, dice: random.Random, storm_ms: int) -> None:
         self.storm_ms = storm_ms
@@ -212,7 +220,7 @@ class Times:
 
 
 def _topology(dice: random.Random) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    """Draw the nodes, and the pairs that are neighbours."""
+    """Draw the nodes, and the pairs of them that are neighbors."""
     shape = dice.choice(SHAPES)
     count = {"pair": 2, "two routes": 4}.get(shape) or dice.randrange(3, len(NAMES) + 1)
     if shape == "chain":
@@ -270,8 +278,9 @@ def _traffic(
 
 
 def _sizes(dice: random.Random) -> tuple[int, ...]:
-    """Draw the sizes of a burst's messages. In one burst of three they differ, so that large ones are between small
-    ones.
+    """Draw the sizes of a burst's messages.
+
+    In one burst out of three they differ, so that there are large messages between small ones.
     """
     if dice.randrange(3):
         return ()
@@ -284,8 +293,8 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
 def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
     """Move the bursts to two nodes that know only each other's addresses.
 
-    A node that nobody can call calls the other first, and again while it awaits an answer. The messages of the other
-    node name the first one by its GUID.
+    A node that nobody can call calls the other node first, and again while it awaits an answer. The messages from the
+    other node address it by its GUID.
     """
     if uncalled:
         yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
@@ -296,10 +305,10 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 
 
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """Encrypt half and sign a third of the bursts that do not go by a direct format name.
+    """Encrypt half, and sign a third, of the bursts that are not sent to a direct format name.
 
-    Acknowledgments of some messages could repeat a secret, because the sources of these messages are told if they are
-    not received.
+    In some bursts, a message that is not received is reported to its source. The acknowledgment with this report could
+    repeat a secret.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
@@ -312,8 +321,10 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """In one world of six, have sources choose a dead-letter queue for three in four bursts that ask for dead
-    letters."""
+    """In one world out of six, make sources choose a dead-letter queue.
+
+    They do so for three in four of the bursts that ask for dead letters.
+    """
     chooses = dice.randrange(6) == 0
     for burst in bursts:
         asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
@@ -326,7 +337,7 @@ def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:
-    """Draw settings with which session keys are remembered only for a short time, or only a few of them."""
+    """Draw settings that limit how long, or how many, session keys are remembered."""
     return {
         "symmetric_key_short_lifetime_ms": dice.choice((1_000, 600_000)),
         "send_symmetric_key_cache_size": dice.choice((1, 53)),
@@ -338,8 +349,11 @@ def _key_settings(dice: random.Random) -> dict[str, int]:
 def _keys(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Draw nodes that replace their keys while messages are on their way. In half of these worlds, a source knows no
-    keys for a time, and may have been paused until then, so that messages wait."""
+    """Draw nodes that replace their keys while messages are on their way.
+
+    In half of these worlds, a source also knows no keys for a time. It may have been paused until then, so that
+    messages wait.
+    """
     ends = [(burst.source, burst.target) for burst in bursts if burst.encrypted]
     if not ends:
         return
@@ -365,7 +379,7 @@ def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 def _overdue(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], str | None]:
-    """In one long world of four, nobody receives at one node until the calm, and many messages there expire at once.
+    """In one of four long worlds, nobody receives at one node until the calm. Many messages there expire at once.
 
     Returns:
         These messages, and the name of the node.
@@ -392,9 +406,9 @@ def _overdue(
 def _gaps(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """In one world of six, pause a source until part of a sequence has expired, so that later messages bridge gaps.
+    """In one world out of six, pause a source until part of a sequence has expired. Later messages then bridge gaps.
 
-    Around the time when it resumes, the source may resend messages or restart, or the target may send no OrderAcks.
+    Around the time at which it resumes, the source may resend messages or restart, or the target may send no OrderAcks.
     """
     ends = [
         (burst.source, burst.target)
@@ -428,14 +442,20 @@ def _gaps(
 def _late(
     dice: random.Random, consumers: Iterable[Consumer], absent: str | None, storm_ms: int
 ) -> Iterable[Consumer]:
-    """Make one consumer in four start late, when messages already wait, and those of one node only after the storm."""
+    """Make one consumer in four start late, when messages are already waiting.
+
+    The consumers of the node `absent` start only at the end of the storm.
+    """
     for consumer in consumers:
         begins_ms = dice.choice((0, 0, 0, storm_ms // 2))
         yield replace(consumer, begins_ms=storm_ms - 1 if consumer.node == absent else begins_ms)
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
-    """Draw a source and a target: mostly with another node between them, and occasionally one node for both."""
+    """Draw a source and a target. Usually, there is another node between them.
+
+    Occasionally, one node is both.
+    """
     source, target = dice.choice(nodes), dice.choice(nodes)
     if dice.randrange(8) == 0:
         return source, target
@@ -466,7 +486,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
 
 
 def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four, give a queue more consumers, which hold messages and give them back in any order."""
+    """In one world out of four, give a queue more consumers. They hold messages, and give them back in any order."""
     yield from consumers
     if dice.randrange(4):
         return
@@ -484,7 +504,7 @@ def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]
 
 
 def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four, make some messages of a queue poison for all its consumers."""
+    """In one world out of four, make some messages of a queue poison for all its consumers."""
     chosen = dice.choice(consumers)
     chokes_every, gives_up_after = dice.choice((3, 7)), dice.choice((2, 3, 5))
     poisons = dice.randrange(4) == 0
@@ -495,7 +515,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """Make one consumer in eight ask again before it gets an answer, or before it has settled."""
+    """Make one consumer in eight ask again before it has its answer, or before it has settled its last one."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -503,7 +523,10 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Draw a few faults of each kind that the seed has. The last ones may come when nobody sends any more."""
+    """Draw a few faults of each kind that the seed has.
+
+    The last faults may occur when nobody is sending any more.
+    """
     strength = chance(seed, "strength").choice((1, 3, 8))
     variety = chance(seed, "variety").choice((0, 2, 5))
     steps = steps_between(nodes, links)
@@ -533,7 +556,7 @@ def draw_faults(
 def _cut(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In half of the worlds with a spare link, break a link for good and then take it off the map.
+    """In half of the worlds with a spare link, break a link for good, and later take it off the map.
 
     All nodes stay connected, because a node that forges acknowledgments sends them to any node. A link for direct names
     is never spare, because messages to direct names take no other route.
@@ -556,9 +579,10 @@ def _cut(
 def _barred(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In one of four worlds with a choice of routes, bar the first route of a burst from its time until the calm.
+    """In one of four worlds with a choice of routes, bar the first route of a burst.
 
-    Its source tries that route again and again, and takes it once it is open.
+    It is barred from the time of the burst until the calm. The burst's source tries the route again and again, and
+    takes it once it is open.
     """
     dice = chance(seed, "barred")
     steps = steps_between(nodes, links)
@@ -582,10 +606,10 @@ def _barred(
 def _picky(
     dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst]
 ) -> Iterable[Fault]:
-    """In one world of six, make a node refuse messages that are sent to it or pass through it, forever or for a while.
+    """In one world out of six, make a node refuse certain messages, forever or for a while.
 
-    There is only one such node, because two nodes that refused each other's messages would end the sessions on which
-    these messages are retried.
+    They are messages that are sent to it or pass through it. There is only one such node. If two nodes refused each
+    other's messages, they would end the sessions on which these messages are retried.
     """
     chosen = [
         (number, burst)
@@ -607,7 +631,7 @@ def _picky(
 
 
 def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
-    """In one world of eight, restore a node's store to an earlier moment, or lose the store, once or twice."""
+    """In one world out of eight, restore a node's store to an earlier state, or lose the store, once or twice."""
     dice = chance(seed, "put back")
     if dice.randrange(8) == 0:
         where = dice.choice(nodes)
@@ -620,7 +644,7 @@ def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Faul
 
 
 def _hurt_messages(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
-    """In one world of six, damage a few messages while their node is down."""
+    """In one world out of six, damage a few messages while their node is down."""
     dice = chance(seed, "hurt message")
     if dice.randrange(6) == 0:
         for _ in range(dice.choice((1, 2, 5))):
@@ -648,20 +672,20 @@ def _value(dice: random.Random, kind: str) -> int:
 
 
 def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...]) -> dict[str, int]:
-    """In one of four worlds with a choice of routes, make each node a site gate, and give the links costs."""
+    """In one of four worlds with a choice of routes, make each node the gate of a site, and give the links costs."""
     costs = {link.name: dice.choice((1, 1, 2, 3, 5)) for link in links}
     return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}
 
 
 def _askers(whether: random.Random, who: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of four, all nodes ping before they connect, or half of them do."""
+    """In one world out of four, make all nodes, or about half of them, ping before they connect."""
     if not whether.choice((0, 0, 0, 1)):
         return ()
     return nodes if who.randrange(2) else tuple(name for name in nodes if who.randrange(2))
 
 
 def _counters(dice: random.Random) -> Counters | None:
-    """In one world of four, draw counters that will soon wrap around or reach their end."""
+    """In one world out of four, draw counters that will soon wrap around or reach their end."""
     if dice.randrange(4):
         return None
     near = dice.choice((2, 10, 40))

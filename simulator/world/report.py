@@ -61,7 +61,7 @@ EVENTS: Final[dict[str, str]] = {
     "batch that waited for room": "commits that waited for room on a full disk",
     "disk fails": "commits and starts that a failing disk refused",
 }
-"""The entries of a tally, and their names in the table."""
+"""The entries of a tally that the table shows, with their names in it."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class RunTotals:
     """Seed and breach of each run that broke an invariant."""
 
     def add(self, result: WorldResult) -> None:
-        """Add one run."""
+        """Add the result of one run."""
         self.run_count += 1
         self.tally.update(result.tally)
         self._raise_maxima(result.maxima)
@@ -113,7 +113,7 @@ class RunTotals:
             yield "longest", name, f"{self.maxima[name] / 1_000:,.1f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary for programs, in a form for JSON."""
+        """Return the summary in a form that can be written as JSON, for programs."""
         return {
             "runs": self.run_count,
             "tally": dict(sorted(self.tally.items())),

@@ -29,33 +29,33 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import guid_text
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
-"""The faults after which messages whose time is over may leave late."""
+"""The faults after which expired messages may leave late."""
 TIMES: Final = frozenset({"time_to_reach_queue_s", "time_to_be_received_s"})
 """The fields of a draft that make a message expire."""
 CALM_MS: Final = 600_000
-"""The maximum duration of the calm, in milliseconds. It ends as soon as nobody owes anything.
+"""The maximum duration of the calm, in milliseconds. It ends early once nobody owes anything.
 
 99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. Nodes have to detect dead sessions,
 which takes a minute for each, and then resend lost messages at the longest timeout, which is also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
-"""The time in the calm, in milliseconds, after which a full node is restarted with more room."""
+"""The time, in milliseconds from the start of the calm, after which full nodes have restarted with more room."""
 FOLLOWING: Final = 200
-"""The maximum number of messages that are sent after a refused message until it is clear which message is refused."""
+"""The maximum number of messages that are sent after a refused one, to find out which message is refused."""
 FOLLOWING_IN_VAIN: Final = 20
 """The number of these messages after which to check whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
-"""The number of the first burst that follows messages held in vain."""
+"""The number of the first burst that is sent to follow messages held in vain."""
 FIRST_CALLING: Final = 8_000
-"""The number of the first burst of a node that calls again."""
+"""The number of the first burst that is sent by a node when it calls again."""
 FOLLOWING_OF_ONE: Final = 1_000
-"""The number of burst numbers that each node gets."""
+"""How many burst numbers are reserved for each node."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""The number of bytes by which a message must be larger so that its packet is larger, whatever its kind."""
+"""How many bytes larger a message must be so that its packet is larger, whatever the message's kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def strike(world: World, fault: Fault) -> None:
 
 
 def _calm(world: World) -> None:
-    """Make everything work again, and continue until nobody owes anything, or for too long."""
+    """Make everything work again. Continue until nobody owes anything, or until this takes too long."""
     world.is_calm = True
     now_ms = world.events.now_ms
     world.trace.add(now_ms, "calm")
@@ -167,10 +167,10 @@ def _come_to_rest(
     sent_ms: int,
     invariant: Callable[[Ledger, Sequence[WatchedNode]], str | None],
 ) -> tuple[str | None, int]:
-    """Let time pass until an invariant holds and everything is sent, or the limit is reached.
+    """Let time pass until an invariant holds and everything has been sent, or the limit is reached.
 
     Returns:
-        A breach that is left at the end, and the length of the next step.
+        The breach that is left at the end, if any, and the length of the next step.
     """
     events, nodes = world.events, list(world.nodes.values())
     end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
@@ -189,17 +189,17 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 
 
 def _send_once_more(world: World) -> int:
-    """Send one more message of each sequence whose messages an operator deleted, or whose store was restored to an
-    earlier moment.
+    """Send one more message in each sequence that may have lost some of its messages.
 
-    A copy that the destination holds behind a lost and then deleted message stays until this message comes. So the new
+    This is after an operator deleted messages of the source, or after a store was restored to an earlier state. A copy
+    that the destination holds behind a lost and then deleted message stays until this message arrives. So the new
     message must not be refused for lack of room. Nodes that were full have more room by then.
 
-    A node that nobody can call sends a message in any case, and calls to get the answer, because by its clock it may be
+    A node that nobody can call sends a message in any case. It calls to get the answer, because by its clock it may be
     too late for answers to earlier messages.
 
     Returns:
-        The time at which they are sent.
+        The time at which the messages are sent; 0 if there are none.
     """
     at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
@@ -220,8 +220,11 @@ def _send_once_more(world: World) -> int:
 
 
 def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
-    """Send one more message of each sequence with messages held in vain, once everything else is at rest, because
-    messages sent earlier would hide a loss at the end of a sequence."""
+    """Send one more message in each sequence with messages that are held in vain.
+
+    This is done once everything else is at rest, because messages sent earlier would hide a loss at the end of a
+    sequence.
+    """
     world.ledger.tally["followed on what was held in vain"] += 1
     streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
     now_ms = world.events.now_ms
@@ -231,8 +234,10 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
 
 
 def _send_behind_what_is_refused(world: World) -> None:
-    """Keep sending in the calm behind a refused message, because only a message that passes shows that no node is
-    full."""
+    """During the calm, keep sending messages after a refused one.
+
+    Only a message that passes shows that no node is full.
+    """
     for fault in world.scenario.faults:
         if fault.kind == "picky":
             # By then, what its application could not send in the storm has been accepted, too.
@@ -242,8 +247,9 @@ def _send_behind_what_is_refused(world: World) -> None:
 
 
 def _call_again(world: World, left: int) -> None:
-    """Make a node that nobody can call keep sending while others have messages for it, because refusals end its
-    sessions.
+    """Make a node that nobody can call keep sending while others have messages for it.
+
+    This is needed because refusals end the node's sessions.
     """
     name, now_ms = world.scenario.uncalled, world.events.now_ms
     for other in world.nodes.values():
@@ -257,11 +263,12 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """Send the next message from the node that has the refused message, because by another route it might not pass that
-    node.
+    """Send the next message, from the node that has the refused message.
 
-    If all following messages are in another sequence than the refused one, they wait for it, and nothing passes that
-    would show what is wrong. So eventually an operator mends the node.
+    From another node, it might take a route that does not pass the node that refuses.
+
+    If all following messages are in another sequence than the refused one, they wait for it. Then nothing passes that
+    would show what is wrong. So eventually an operator makes the node stop refusing.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -294,8 +301,10 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have to send one of these messages, if it is not in a sequence. Messages in sequences keep
-    their routes."""
+    """Return the nodes that have to send one of these messages that is not in a sequence.
+
+    Messages in sequences keep their routes.
+    """
     names = {message.identity for message in messages if message.place is None}
     return [node.name for node in world.nodes.values() if names and _keeps(node, names)]
 
@@ -313,8 +322,10 @@ def _keeps(node: WatchedNode, names: set[bytes]) -> bool:
 
 
 def _is_followed(world: World, message: Message) -> bool:
-    """Return whether a message sent in the calm is in the same sequence as this one; True for a message outside
-    sequences."""
+    """Return whether a message sent in the calm is in the same sequence as this one.
+
+    The result is True for a message that is not in a sequence.
+    """
     if message.place is None:
         return True
     return any(
@@ -336,7 +347,7 @@ def _plain(kind: Kind) -> str:
 
 
 def _has_ended(message: Message) -> bool:
-    """Whether the outcome of a message is known."""
+    """Return whether the outcome of a message is known."""
     is_told = message.letters or message.refusals or message.lost_copies or message.was_not_encrypted
     return bool(message.receipts or message.gone or message.deleted or is_told)
 

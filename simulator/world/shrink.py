@@ -1,7 +1,7 @@
-"""Finds a smaller world that still breaks the invariant of a larger one.
+"""Finds a smaller world that still breaks the invariant that a larger one breaks.
 
 Only the scenario shrinks, never the dice. Nodes, messages, faults, consumers and settings are left out, and then
-numbers are made smaller, as long as the same invariant breaks.
+numbers are made smaller, as long as the same invariant is broken.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Simple = TypeVar("Simple", Cable, Burst, Consumer, Fault)
 
 
 def shrink(result: WorldResult, show: Callable[[Scenario], None] = lambda scenario: None) -> WorldResult:
-    """Make the scenario of a broken run as small as possible; return the smallest run.
+    """Make the scenario of a broken run as small as possible. Return the smallest run that is still broken.
 
     Args:
-        show: called with each smaller scenario found.
+        show: a function that is called with each smaller scenario that is found.
     """
     assert result.breach is not None, "nothing broke"
     smallest = result
@@ -65,7 +65,10 @@ def _is_connected(scenario: Scenario) -> bool:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios with one node less, either without its links or with its neighbours linked directly."""
+    """Yield scenarios with one node less.
+
+    The node's links are left out, and its neighbors may be linked directly instead.
+    """
     for name in scenario.nodes:
         if len(scenario.nodes) <= 2:
             return
@@ -100,17 +103,17 @@ def _without(scenario: Scenario, name: str, links: tuple[Cable, ...]) -> Scenari
 
 
 def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out faults, first many at a time, then few."""
+    """Yield scenarios with fewer faults. At first many faults are left out at a time, then few."""
     return (replace(scenario, faults=faults) for faults in _subsets(scenario.faults))
 
 
 def fewer_bursts(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out bursts, first many at a time, then few."""
+    """Yield scenarios with fewer bursts. At first many bursts are left out at a time, then few."""
     return (replace(scenario, bursts=bursts) for bursts in _subsets(scenario.bursts))
 
 
 def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
-    """Reduce bursts to one message, to half, or by one."""
+    """Yield scenarios in which a burst has only one message, half of its messages, or one less."""
     for burst in scenario.bursts:
         for count in sorted({1, burst.count // 2, burst.count - 1}):
             if 0 < count < burst.count:
@@ -118,12 +121,12 @@ def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out consumers. A plain consumer replaces each."""
+    """Yield scenarios with fewer consumers. A plain consumer takes the place of each one left out."""
     return (replace(scenario, consumers=consumers) for consumers in _subsets(scenario.consumers))
 
 
 def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
-    """Reset settings to their defaults, and drop the choice of routes."""
+    """Yield scenarios in which settings have their defaults, or nodes have no choice of routes."""
     if scenario.routes:
         yield replace(scenario, routes={})
     if scenario.counters is not None:
@@ -140,7 +143,7 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def plainer_parts(scenario: Scenario) -> Iterator[Scenario]:
-    """Reset each field of each part to its default, if it has one."""
+    """Yield scenarios in which a field of a part has its default, if it has one, or a smaller value."""
     for link in scenario.links:
         for plain in _plainer(link):
             yield replace(scenario, links=_changed(scenario.links, link, plain))
@@ -156,7 +159,7 @@ def plainer_parts(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def shorter(scenario: Scenario) -> Iterator[Scenario]:
-    """Shorten the storm, and round the times within it."""
+    """Yield scenarios with a shorter storm, or with rounded times."""
     times = [burst.at_ms for burst in scenario.bursts] + [fault.at_ms for fault in scenario.faults]
     last_ms = max(times, default=0)
     for storm_ms in (last_ms + 1, last_ms + 1_000):
@@ -186,7 +189,7 @@ STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
 
 
 def _subsets(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Yield all parts except a half, a quarter, an eighth and so on, down to all except one."""
+    """Yield all parts except a half, a quarter, an eighth and so on of them, down to all except one."""
     search = fewer(parts)
     candidate = next(search, None)
     while candidate is not None:
@@ -202,7 +205,7 @@ def _changed(parts: Iterable[Part], old: Part, new: Part) -> tuple[Part, ...]:
 
 
 def _plainer(part: Simple) -> Iterator[Simple]:
-    """Yield the part with one field at its default, or half as large."""
+    """Yield the part with one field set to its default, or to half of its value."""
     for each in fields(part):
         value = getattr(part, each.name)
         values: list[Any] = []

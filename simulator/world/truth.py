@@ -1,9 +1,9 @@
-"""Writes the facts of a world to a file beside its capture: the sent messages, and the outcome of each.
+"""Writes the facts about a world to a file next to its capture: the messages, and the outcome of each.
 
     mqproto simulate --seeds 200 --captures FOLDER
 
-writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures report only what they have seen, whereas
-the world knows everything.
+writes `seed-7.pcapng` and `seed-7.json`, and so on for each world. Readers of captures report only what they have seen,
+whereas the world knows everything.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mqproto.wire import Guid, MessageClass, guid_text
 
 
 def as_truth(result: WorldResult) -> dict[str, Any]:
-    """Return all facts of a world, in a form for JSON.
+    """Return all facts about a world, in a form that can be written as JSON.
 
-    scenario: the scenario, as `--save` writes it. breach: the invariant that broke, or null. tally: the counts.
-    messages: the `message_facts` of accepted messages, in order of acceptance.
+    scenario: the scenario, as `--save` writes it. breach: the invariant that was broken, or null.
+    tally: the counts. messages: the `message_facts` of accepted messages, in order of acceptance.
     """
     return {
         "scenario": json.loads(as_json(result.scenario)),
@@ -34,19 +34,22 @@ def as_truth(result: WorldResult) -> dict[str, Any]:
 
 
 def message_facts(message: Message) -> dict[str, Any]:
-    """Return the facts of a world about one message.
+    """Return what a world knows about one message.
 
-    id: the source's GUID and the MessageID, in `mqproto`'s form of identifiers.
+    id: the source's GUID and the MessageID, in the form in which `mqproto` writes identifiers.
     source, target, kind, label: those of its burst. queue: the number of its destination queue.
     accepted_ms: the time at which its source had it on disk, or in memory if it is express.
     sequence, number: TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if the message is not
         transactional, or never left its node.
     order: its place among the messages from that source to that queue.
-    arrivals: how often it was put into its queue. receipts: how often an application received it for good.
-    ended_in_queue: how often it left its queue in another way.
-    refusals, told, replies: the classes of negative acknowledgments that were sent for it, of those that reached its
-        source, and of acknowledgments in its administration queue.
-    dead_letters: the node and the class of each. journaled: how often it was put into its source's journal.
+    arrivals: the number of times that it was put into its queue.
+    receipts: the number of times that an application received it for good.
+    ended_in_queue: the number of times that it left its queue in another way.
+    refusals: the classes of the negative acknowledgments that were sent for it.
+    told: the classes of the negative acknowledgments that reached its source.
+    replies: the classes of the acknowledgments in its source's administration queue.
+    dead_letters: the node and the class of each of its dead letters.
+    journaled: the number of times that it was put into its source's journal.
     """
     burst, (sequence, number) = message.burst, message.place or (None, None)
     return {

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from mqproto.simulator.world.node.keys import Keyring
 
 RESTART_MS: Final = 500
-"""The number of milliseconds after which a node is restarted when it has crashed by itself."""
+"""The time, in milliseconds, after which a node that has crashed by itself is restarted."""
 OWN_ERROR: Final = "no_error_of_our_own"
 """The invariant that an unexpected exception breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A broken invariant, with the time and the cause."""
+    """A broken invariant, with the time at which it broke and the details."""
 
     invariant: str
     at_ms: int
@@ -46,8 +46,10 @@ class Breach:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """The part of the breach that a smaller world must share: the invariant, and the place that raised our own
-        error, if any."""
+        """The part of the breach that a smaller world must share.
+
+        This is the invariant and, if an error of our own was raised, the place that raised it.
+        """
         return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
@@ -122,7 +124,7 @@ class World:
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
-        """Add the scenario's consumers, and one for each queue from which nobody else would receive."""
+        """Add the scenario's consumers, and a consumer for each queue from which no other consumer receives."""
         consumers = list(self.scenario.consumers)
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
         for node in self.nodes.values():
@@ -134,7 +136,7 @@ class World:
                 self.machines[consumer.node].people.employ(number, consumer)
 
     def routes_of(self, name: str) -> Routes:
-        """Return the shortest or cheapest routes from a node to all others, beginning with the one that it prefers."""
+        """Return a node's shortest or cheapest routes to all other nodes, beginning with the one that it prefers."""
         if self.scenario.unmet:
             return Routes()
         choice = self.route_choices.get(name, 0)
@@ -156,8 +158,10 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """Return all other nodes with their addresses, and the nodes whose messages each of them may bring over any
-        link."""
+        """Return all other nodes with their addresses, and the nodes whose messages each of them may bring.
+
+        These are messages that it may bring over any link.
+        """
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -173,16 +177,19 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return the neighbours of the node `at` through which nothing from `name` can reach this node."""
+        """Return those neighbors of the node `at` over which nothing from `name` can reach that node."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
-        """Give routes around a link to all nodes that start from now on."""
+        """Give all nodes that start from now on routes that avoid a link."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Cable]) -> None:
-        """Compute the next steps, and the directory if links have costs, so that each node is the gate of a site."""
+        """Compute the next steps. If links have costs, also make the directory.
+
+        In this directory, each node is the gate of its own site.
+        """
         nodes, costs = self.scenario.nodes, self.scenario.costs
         self._map = links
         self._steps = steps_between(nodes, links.values(), costs)
@@ -195,7 +202,7 @@ class World:
             )
 
     def way(self, name: str, goal: str) -> list[str]:
-        """Return the nodes that a message from `name` to `goal` passes, both included."""
+        """Return the nodes that a message from `name` to `goal` passes, including these two."""
         way = [name]
         while way[-1] != goal and (steps := self._steps.get((way[-1], goal))):
             way.append(steps[self.route_choices.get(way[-1], 0) % len(steps)])
@@ -240,8 +247,8 @@ class World:
     def take_apart(self) -> None:
         """Free the world's parts.
 
-        They refer to each other. Without this function, only the garbage collector would free them, which would be late
-        and take a tenth of the run's time.
+        They refer to each other. Without this, only the garbage collector would free them; it would do so late, and
+        take a tenth of the run's time.
         """
         self.events.forget_all()
         for machine in self.machines.values():
@@ -269,7 +276,7 @@ def _keyring_of(scenario: Scenario, ledger: Ledger) -> Keyring:
 
 
 def _common_endings(scenario: Scenario) -> frozenset[int]:
-    """Return the classes with which any message of a world may end unreceived."""
+    """Return the classes with which any message of a world may end without being received."""
     endings = set()
     if scenario.quota_bytes:
         endings.add(MessageClass.NACK_Q_EXCEED_QUOTA)

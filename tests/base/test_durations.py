@@ -1,4 +1,4 @@
-"""Counts of durations, by their size."""
+"""Counts of durations, grouped by length."""
 
 from __future__ import annotations
 

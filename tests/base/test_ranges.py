@@ -1,4 +1,4 @@
-"""A set of numbers kept as ranges, against a plain set."""
+"""A set of numbers that is kept as ranges, compared with a plain set."""
 
 from __future__ import annotations
 

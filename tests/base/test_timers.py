@@ -1,4 +1,4 @@
-"""Deadlines in one table, against a naive model."""
+"""Deadlines in one table, compared with a naive model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Measures how fast mqproto is here: `python -m tests.bench chain`, or all measurements without a name.
 
-The exit status is 1 if something is broken, as when a message is lost; it is never 1 because something is slow.
+The exit status is 1 if something is broken, for example if a message is lost. It is never 1 because something is slow.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def _measure(names: Sequence[str], options: Options, out: Path | None) -> int:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """Return the first error within nested groups if all errors are our own or there is only one; else the group."""
+    """Return the first error within nested groups if there is only one, or if all are our own errors.
+
+    Otherwise, return the group.
+    """
     while isinstance(error, BaseExceptionGroup):
         if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
             return error
@@ -101,7 +104,9 @@ def _first_of(error: BaseException) -> BaseException:
 
 
 def _result(measure: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Return the result of one measurement. If it failed a check, it has no figures, and the others still run.
+    """Return the result of one measurement.
+
+    If the measurement failed a check, it has no figures, and the others still run.
 
     Raises:
         UsageError: the options ask for something that cannot be measured here.

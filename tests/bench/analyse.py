@@ -1,9 +1,9 @@
-"""`bench analyse`: how fast captures become tables, in how much memory, and how the cost grows with the captures.
+"""`bench analyse`: how fast captures become tables, how much memory that takes, and how the cost grows.
 
-All measurements are taken in one run, in turns, after Spark has started and analysed a small capture, so a busy
-machine slows all of them alike. Every capture follows the protocol. There are figures only if all of its packets were
-read and nothing was found. Meanwhile up to about three times the size of the largest capture is written to the folder
-for temporary files.
+All measurements are taken alternately in one run, after Spark has started and analyzed a small capture. So a busy
+machine slows all of them alike. Every capture follows the protocol. There are figures only if all packets of each
+capture were read and nothing was found wrong. Meanwhile, up to about three times the size of the largest capture is
+written to the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ QUICK_MB: Final = 22
 WARM_UP_PACKETS: Final = 20_000
 RANGE_BYTES: Final = 64 << 20
 WARM_UP_RANGE_BYTES: Final = 1 << 20
-"""The size of a range in the warm-up, in bytes: so small that every core's worker has something to do."""
+"""The size of a range in the warm-up, in bytes. It is so small that every core's worker has something to do."""
 MEGABYTE: Final = 10**6
 PACKET_BYTES: Final = 724
-"""The average size of a packet in the capture."""
+"""The average size of a packet in the capture, in bytes."""
 ROUNDS_MB: Final = 1_000
-"""In megabytes: a capture smaller than this is analysed repeatedly, until this much has been read."""
+"""A size in megabytes: a smaller capture is analyzed repeatedly, until this much has been read."""
 WANTED_PER_S: Final = {"source to header columns": 400_000, "table of packets": 200_000, "all tables": 50_000}
 SOURCE, TABLE, WHOLE = WANTED_PER_S
 WANTED_FLAT: Final = 1.5
 LIMIT_BYTES: Final = 2 << 30
-"""The limit on an executor's resident memory, in bytes: 2 GiB for Java and its Python workers together, like `2g`."""
+"""The limit on an executor's resident memory, in bytes.
+
+It is 2 GiB for Java and its Python workers together, like `2g`.
+"""
 LAST_OF_TABLE: Final = "writing packets"
 """The stage whose end means that the table of packets is written."""
 
@@ -57,8 +60,8 @@ async def measure(options: Options, told: Told) -> Result:
 
     Raises:
         BenchError: the tables are not as they should be.
-        JobError: Spark did not start, or a task failed; the text names its log.
-        UsageError: there is no Spark here.
+        JobError: Spark did not start, or a task failed; the text names Spark's log.
+        UsageError: Spark is not installed here.
     """
     if find_spec("pyspark") is None:
         raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
@@ -122,7 +125,7 @@ def _packets(size_mb: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture to measure with."""
+    """A capture that is measured."""
 
     path: Path
     packets: int
@@ -131,7 +134,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The time that one analysis took: until the table of packets was written, in all, and by stage."""
+    """The time that one analysis took: until the table of packets was written, in total, and by stage."""
 
     table_s: float
     whole_s: float
@@ -140,9 +143,9 @@ class Analysis:
 
 
 def costs_of(capture: Capture, rounds: Sequence[Analysis]) -> Iterator[Figure]:
-    """Return what it costs to analyse a capture: wall-clock time, processor time and memory.
+    """Yield the cost of analyzing a capture: wall-clock time, processor time and memory.
 
-    The resident memory of processes includes pages of captures.
+    The processes' resident memory includes pages of captures.
     """
     size = f"{capture.size_bytes / MEGABYTE:,.0f} MB"
     us = 1e6 / capture.packets
@@ -195,13 +198,13 @@ class Bench:
             path.unlink(missing_ok=True)
 
     def warm_up(self) -> None:
-        """Do everything that happens only once: Java compiles, workers start and import."""
+        """Do everything that happens only once: let Java compile, and let workers start and import."""
         with self.capture(WARM_UP_PACKETS) as capture:
             self.source_s(capture, WARM_UP_RANGE_BYTES)
             self.analyse(capture, WARM_UP_RANGE_BYTES)
 
     def source_s(self, capture: Capture, range_bytes: int = RANGE_BYTES) -> float:
-        """Return how long it takes until all header columns have reached Spark, which drops them."""
+        """Return the time, in seconds, until all header columns have reached Spark, which drops them."""
         began_s = time.monotonic()
         reader = self._spark.read.format("mqproto").option("rows", "segments")
         table = reader.option("rangeBytes", str(range_bytes)).load(str(capture.path))
@@ -209,10 +212,10 @@ class Bench:
         return time.monotonic() - began_s
 
     def analyse(self, capture: Capture, range_bytes: int = RANGE_BYTES) -> Analysis:
-        """Make all tables.
+        """Make all tables. Return the time that this took.
 
         Raises:
-            BenchError: packets are missing from them, or there was a finding.
+            BenchError: packets are missing from the tables, or something was found wrong.
         """
         from mqproto.captures.pipeline.run.job import analyse
         from mqproto.captures.pipeline.tables.tables import Tables
@@ -230,10 +233,10 @@ class Bench:
 
 
 def check(packets: int, capture: Capture, codes: Sequence[tuple[Any, str]]) -> None:
-    """Check that a capture has this number of packets, and that there was no finding.
+    """Check that as many packets were read as the capture has, and that nothing was found wrong.
 
     Raises:
-        BenchError: it has another number of packets, or there was a finding.
+        BenchError: another number of packets was read, or something was found wrong.
     """
     if packets != capture.packets or codes:
         wrong = ", ".join(code for _, code in codes) or "nothing"

@@ -1,13 +1,13 @@
-"""`bench backlog`: the cost of many waiting messages: in memory, in throughput, and after a restart.
+"""`bench backlog`: what many waiting messages cost: in memory, in throughput, and after a restart.
 
-They wait twice. First the destination is killed, and they pile up at the intermediate. Then the destination comes back
-and takes all of them, but nobody receives. While they wait in its queue, other messages keep flowing, in turns with a
-second row of nodes in which nothing waits. A queue manager holds a window of each queue instead of the queue, so
-neither its memory nor the cost of a message may grow with the number of waiting messages.
+They wait twice. First, the destination is killed, and they pile up at the intermediate node. Then the destination comes
+back and takes all of them, but nobody receives them there. While they wait in its queue, other messages keep flowing,
+alternately with a second row of nodes in which nothing waits. A queue manager has only a window of each queue in
+memory. So neither its memory nor the cost of a message may grow with the number of waiting messages.
 
-Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Windows and
-pages then end at their limits in bytes, with a large message between small ones. These messages wait and are received
-twice. The first time is without a restart, because a restarted node finds in its store what it had passed over.
+Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Windows and pages
+then end at their limits in bytes, with a large message between small ones. These messages wait and are received twice.
+The first time is without a restart, because a restarted node finds in its store what it had passed over.
 """
 
 from __future__ import annotations
@@ -44,28 +44,31 @@ MESSAGES: Final = 100_000
 QUICK_MESSAGES: Final = 5_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""Before the two cases are compared, one message flows for every AFTERMATH that wait. Meanwhile the stores that
-messages passed are still being cleared. This has a figure of its own, and ends before the comparison begins.
+"""The number of waiting messages for each message that flows before the two cases are compared.
+
+Meanwhile, the stores that messages passed are still being cleared. This has a figure of its own, and ends before the
+comparison begins.
 """
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
-"""Messages of mixed sizes have about 40 times as many bytes.
+"""The seed for the order of the messages of mixed sizes.
 
-So one of them waits for every MIXED_EVERY messages of one size, but at least MIXED_LEAST of them wait.
+Such messages have about 40 times as many bytes. So one of them waits for every MIXED_EVERY messages of one size, but at
+least MIXED_LEAST of them wait.
 """
 LIMIT_MB: Final = 200
-"""The limit, in megabytes, on the resident memory of a node, however many messages wait."""
+"""The limit, in megabytes, on the resident memory of a node. It does not depend on the number of waiting messages."""
 MEGABYTE: Final = 10**6
 WANTED_RATIO: Final = 0.8
 WANTED_SERVES_S: Final = 5
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Pile up messages, restart the nodes that have them, let others flow, and receive all of them.
+    """Pile up messages, restart the nodes that have them, let other messages flow, and receive all of them.
 
     Raises:
-        BenchError: a message was lost, came twice, out of order or altered, or the nodes took too long.
+        BenchError: a message was lost or altered, or arrived twice or out of order, or the nodes took too long.
         NodeError: a node does not start.
     """
     messages = options.messages or (QUICK_MESSAGES if options.quick else MESSAGES)
@@ -85,7 +88,7 @@ async def measure(options: Options, told: Told) -> Result:
 
 
 async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
-    """Measure in turns with nodes where nothing waits."""
+    """Measure alternately with nodes in which nothing waits."""
     flowing = min(messages, FLOW_MESSAGES)
     body = bytes(BODY_BYTES)
     async with row(in_a_row()) as empty, row(in_a_row()) as deep:
@@ -118,7 +121,7 @@ async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
 
 
 async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
-    """Let messages wait and be received without a restart, and again with restarts."""
+    """Let messages wait and be received, first without a restart and then with restarts."""
     flowing = max(1, messages // AFTERMATH)
     async with row(in_a_row()) as nodes:
         traffic = nodes.traffic(mixed(orders(2 * (messages + flowing), MIXED_SEED, HEAVY)))
@@ -141,11 +144,11 @@ async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
 
 
 class _Pile:
-    """Many waiting messages in a row of nodes, from the first message to the last, perhaps more than once.
+    """Many waiting messages in a row of nodes, from the first message to the last, possibly more than once.
 
     Args:
-        messages: how many wait at once.
-        what: what is being done, in words.
+        messages: the number of messages that wait at once.
+        what: the name of the measurement, in words.
     """
 
     def __init__(self, nodes: Row, traffic: Traffic, messages: int, what: str, told: Told) -> None:
@@ -161,7 +164,7 @@ class _Pile:
         self._noted.setdefault((name, unit, at_most), []).append(value)
 
     def _look(self, node: str = "", when: str = "") -> None:
-        """Note the resident memory of a node, and the greatest resident memory of each node."""
+        """Note one node's resident memory, and every node's greatest resident memory."""
         for name, memory in self._nodes.memory().items():
             if name == node:
                 resident = memory.resident_bytes
@@ -172,7 +175,7 @@ class _Pile:
     def _note_cost(
         self, what: str, messages: int, before_s: Mapping[str, float | None], start_s: float
     ) -> None:
-        """Note the speed, and the processor time that all nodes together have spent per message, since `start_s`."""
+        """Note the speed since `start_s`, and the processor time that all nodes together spent per message."""
         self._note(what, "messages/s", messages / (trio.current_time() - start_s))
         spent_s = [difference(before_s[name], now_s) for name, now_s in self._nodes.cpu_s().items()]
         each = None if None in spent_s else 1e6 * sum(filter(None, spent_s)) / messages
@@ -199,7 +202,7 @@ class _Pile:
         self._look()
 
     async def move_on(self) -> None:
-        """Let the destination come back and take all of them."""
+        """Let the destination come back and take all of the messages."""
         self._tell(f"{self._messages:,} messages move on to {DESTINATION}")
         started = await self._nodes.supervisor.start(DESTINATION)
         before_s = self._nodes.cpu_s()
@@ -210,9 +213,9 @@ class _Pile:
         self._look(DESTINATION, "all in its queue")
 
     async def take_all(self, kills: int) -> None:
-        """Kill and restart the destination, with all messages in its queue, `kills` times; then receive all of them.
+        """Kill and restart the destination `kills` times with all messages in its queue, then receive them all.
 
-        Each message is checked, and no copy of one may follow them.
+        Each message is checked. After them, no further copy of any message may follow.
         """
         for number in range(1, kills + 1):
             self._tell(f"{DESTINATION} is killed, {number} of {kills}")
@@ -236,7 +239,7 @@ class _Pile:
         self._look()
 
     async def _until_all_wait(self) -> None:
-        """Wait until the intermediate has every message, including one copy of each that the sender sends again."""
+        """Wait until the intermediate node has every message, as well as one copy of each that the sender resends."""
         arrived = 0
 
         async def all_wait() -> bool:
@@ -251,7 +254,7 @@ class _Pile:
         self._told(f"{self._what}: {words}")
 
     def result(self, *figures: Figure, notes: list[str]) -> Result:
-        """Return what was noted, followed by these results."""
+        """Return these figures, followed by those that were noted."""
         for name in THREE:
             self._note(f"most that was resident, {name}", "MB", self._peaks_mb.get(name), LIMIT_MB)
         noted = [
@@ -262,7 +265,7 @@ class _Pile:
 
 
 def over_limit(peaks_mb: Mapping[str, float]) -> list[str]:
-    """Return, in words, the nodes whose greatest resident memory is over the limit."""
+    """Return a text about each node whose greatest resident memory is over the limit."""
     return [
         f"{name} had {peak_mb:,.0f} MB resident, and may have {LIMIT_MB}"
         for name, peak_mb in peaks_mb.items()

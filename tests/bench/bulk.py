@@ -1,4 +1,4 @@
-"""Captures of any size for `bench analyse`: many senders and one destination, all following the protocol.
+"""Captures of any size for `bench analyse`: many senders and one destination, all of which follow the protocol.
 
 python -m tests.bench.bulk FILE PACKETS [CONNECTIONS]
 """
@@ -38,11 +38,14 @@ from mqproto.wire.layouts.user import user_header
 BEGAN_NS: Final = 1_700_000_000_000_000_000
 SPACING_NS: Final = 10_000
 BATCH: Final = 32
-"""How many messages cross before they are acknowledged; a SessionAck can report at most 32 as saved."""
+"""The number of messages that are sent before they are acknowledged.
+
+A SessionAck can report at most 32 messages as saved.
+"""
 BODY_BYTES: Final = range(100, 900)
-"""The sizes of bodies, in bytes: with the headers, packets have about 300 to 1,100."""
+"""The sizes of bodies, in bytes. With the headers, packets have about 300 to 1,100 bytes."""
 ORDER_ACK_EVERY: Final = 4
-"""The number of batches after which an OrderAck comes."""
+"""The number of batches after which an OrderAck is sent."""
 
 _MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
 
@@ -58,7 +61,7 @@ _PAYLOAD: Final = _TCP + TCP_HEADER.size
 
 
 class _Capture:
-    """A growing pcapng file: frames, and repetitions of the last frame with other numbers in it."""
+    """A growing pcapng file. It gets frames, and repetitions of the last frame with other numbers in it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.frame_count = 0
@@ -73,12 +76,12 @@ class _Capture:
         self.frame_count += 1
 
     def repeat(self, count: int, numbers: tuple[int, ...]) -> None:
-        """Write the last frame `count` more times, as a sender of packets of equal size would continue.
+        """Write the last frame `count` more times, as if its sender continued with packets of equal size.
 
-        Encoding each of them separately takes ten times as long.
+        Encoding each of them separately would take ten times as long.
 
         Args:
-            numbers: the places in the payload of 32-bit little-endian numbers that grow by 1 each time.
+            numbers: the positions in the payload of 32-bit little-endian numbers that grow by 1 each time.
         """
         block = bytearray(self._written.getbuffer())
         sequence, identification = _at(">I", block, _SEQUENCE), _at(">H", block, _IDENTIFICATION)
@@ -123,14 +126,14 @@ def _at(form: str, data: bytearray, place: int) -> int:
 
 @dataclass(slots=True)
 class _Count:
-    """How many messages one side has sent and received, and the position in its stream."""
+    """The numbers of messages that one side has sent and received."""
 
     sent: int = 0
     received: int = 0
 
 
 class _Sender:
-    """A queue manager that sends orders over one connection, and the answers to it."""
+    """A queue manager that sends orders over one connection, and the answers that it gets."""
 
     def __init__(self, number: int, of: int, dice: random.Random, capture: _Capture) -> None:
         self._number, self._of, self._capture = number, of, capture
@@ -149,7 +152,7 @@ class _Sender:
         self._batches = 0
 
     def open(self) -> None:
-        """Write TCP's handshake and the session's."""
+        """Write the handshakes of TCP and of the session."""
         for side, flags in ((Side.CLIENT, SYN), (Side.SERVER, SYN | ACK), (Side.CLIENT, ACK)):
             self._capture.write(self._segments.leave(side, flags))
             self._segments.arrive(side.other)
@@ -162,7 +165,7 @@ class _Sender:
             self._send(Side.SERVER, packet)
 
     def batch(self) -> None:
-        """Write some orders, their session acknowledgment, and from time to time an OrderAck."""
+        """Write some orders and the session acknowledgment for them, and from time to time an OrderAck."""
         client, server = self._count[Side.CLIENT], self._count[Side.SERVER]
         order, numbers_at = self._order(client.sent + 1)
         self._send(Side.CLIENT, order)
@@ -181,7 +184,7 @@ class _Sender:
             self._send(Side.CLIENT, self._session_ack(Side.CLIENT, 0))
 
     def _order(self, number: int) -> tuple[bytes, int]:
-        """Return an order, and the offset of its sequence number in it; the previous number follows there."""
+        """Return an order, and the offset of its sequence number in it. The previous number follows it."""
         transaction = TransactionHeader(
             flags=TransactionHeader.first.mask | TransactionHeader.last.mask,
             tx_sequence_id=self._sequence,
@@ -235,10 +238,10 @@ class _Sender:
 
 
 def write_capture(path: Path, packets: int, connections: int = 64, seed: int = 1) -> int:
-    """Write a pcapng file of at least `packets` packets, one per segment; return their number.
+    """Write a pcapng file of at least `packets` packets, one per segment. Return their actual number.
 
     Args:
-        connections: how many senders take turns, with one batch each; at most 65,536.
+        connections: the number of senders, which take turns with one batch each; at most 65,536.
     """
     dice = random.Random(seed)
     with path.open("wb") as file:

@@ -1,13 +1,13 @@
 """UserMessages read and written by hand with `struct`: the yardstick for the generated codec.
 
-A careful engineer who cares only about this packet would write this code. It has the same records, every check of the
-layouts, each section bounded by the end of the packet, reserved bits kept, and the common packet first. Records that
-every packet has are made without their `__init__`, as in the generated codec: there is no quicker way. So the ratio to
-this code shows what generating costs, not what objects cost. Headers that the measured messages do not have are left
-to construct.
+A careful engineer who cares only about this packet would write this code. It has the same records and every check of
+the layouts. Each section is bounded by the end of the packet, reserved bits are kept, and the common packet is handled
+first. Records that every packet has are made without their `__init__`, as in the generated codec, because there is no
+quicker way. So the ratio to this code shows what generating costs, not what objects cost. Headers that the measured
+messages do not have are left to construct.
 
-test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should want it instead: every
-offset and every rule is written twice, and it does not give reasons for refusals.  [MS-MQMQ] 2.2.19, 2.2.20
+test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should prefer this code, because
+every offset and every rule is written twice, and it does not give reasons for refusals.  [MS-MQMQ] 2.2.19, 2.2.20
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mqproto.wire.schema.refused import Refused
 from mqproto.wire.schema.stream import PacketStream
 
 HEAD: Final = struct.Struct("<BBHIII16s16sIIII")
-"""The BaseHeader and the fixed part of the UserHeader."""
+"""The form of the BaseHeader and the fixed part of the UserHeader."""
 TRANSACTION: Final = struct.Struct("<IIIII")
 PROPERTIES: Final = struct.Struct("<BBH20sIIIIIIII")
 PRIVATE: Final = struct.Struct("<16sI")
@@ -60,10 +60,10 @@ _pack_properties: Final = PROPERTIES.pack
 
 
 def parse(data: bytes) -> UserMessage:
-    """Read one whole UserMessage, its SessionHeader included.
+    """Read one whole UserMessage, including its SessionHeader.
 
     Raises:
-        one of REFUSALS: the bytes do not form one.
+        one of REFUSALS: the bytes are not a UserMessage.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -227,7 +227,7 @@ def parse(data: bytes) -> UserMessage:
 
 
 def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, bytes, int]:
-    """Read a queue name of the UserHeader and the padding behind it; return also where that ends."""
+    """Read a queue name of the UserHeader and the padding after it. Return both, and where the padding ends."""
     if kind < 2:
         return None, b"", at
     if kind < 5:
@@ -247,7 +247,7 @@ def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, b
 
 
 def _parse_rare(record: Record[Any], data: bytes, at: int) -> tuple[Any, int]:
-    """Read a header that few messages have, with construct; return also where it ends."""
+    """Use construct to read a header that few messages have. Return it, and where it ends."""
     stream = PacketStream(data[at:], at)
     try:
         return record.typed(record.parse_stream(stream)), stream.tell()
@@ -262,7 +262,7 @@ def _octets(data: bytes, at: int, size: int, end: int) -> bytes:
 
 
 def _text(data: bytes, at: int, stop: int) -> str:
-    """Return UTF-16 text that ends with its only NUL, without that NUL."""
+    """Return UTF-16 text without its final NUL. It must not contain another NUL."""
     text = utf_16_le_decode(data[at : stop - 2], "surrogatepass", True)[0]
     if data[stop - 2] or data[stop - 1] or "\0" in text:
         raise Refused
@@ -270,10 +270,10 @@ def _text(data: bytes, at: int, stop: int) -> str:
 
 
 def build(message: UserMessage) -> bytes:
-    """Return the bytes of a UserMessage, its SessionHeader included.
+    """Return the bytes of a UserMessage, including its SessionHeader.
 
     Raises:
-        one of REFUSALS: a value breaks a rule, or the flags announce other headers than it has.
+        one of REFUSALS: a value breaks a rule, or the flags announce other headers than the message has.
     """
     base, user, properties = message.base, message.user, message.properties
     base_flags, flags = base.flags, user.flags
@@ -380,7 +380,7 @@ def build(message: UserMessage) -> bytes:
 
 
 def _build_name(kind: int, name: Any, padding: bytes, at: int) -> bytes:
-    """Return a queue name of the UserHeader, with the padding behind it."""
+    """Return the bytes of a queue name of the UserHeader, with the padding after it."""
     if kind < 2:
         if name is not None:
             raise Refused
@@ -414,7 +414,7 @@ def _wide(text: str) -> bytes:
 
 
 def _build_rare(record: Record[Any], value: Any, at: int) -> bytes:
-    """Return a header that few messages have, made by construct."""
+    """Use construct to build a header that few messages have. Return its bytes."""
     stream = PacketStream(b"", at)
     try:
         record.build_stream(plain(value), stream)

@@ -1,7 +1,7 @@
-"""`bench chain` and `latency`: transactional messages through three node processes, on disk at every hop.
+"""`bench chain` and `latency`: transactional messages through three node processes, on disk at each hop.
 
-The chain goes as fast as it can. For the latency, each message is sent when it is due, however long those before it
-take (load/traffic.py), so a stall shows in the figures of all messages that it held up.
+The chain runs as fast as it can. For the latency, each message is sent when it is due, however long the earlier ones
+take (load/traffic.py). So a stall shows in the figures of all messages that it held up.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ from tests.bench.machine import flush_ms
 MESSAGES: Final = 20_000
 QUICK_MESSAGES: Final = 2_000
 WANTED_PER_S: Final = {64: 20_000, 1_024: 30_000}
-"""How many messages a second are wanted, by the size of the window: MSMQ's default, and that between nodes of ours."""
+"""The desired numbers of messages per second, by the size of the window.
+
+The windows are MSMQ's default, and the one that our nodes use between themselves.
+"""
 WANTED_CPU_US: Final = 60
 PROTECTED: Final = "encrypted and signed"
 RATES: Final = (200, 2_000)
 SECONDS: Final = 15.0
-"""For how long messages are sent, in seconds: 3,000 messages at 200 a second, of which three are beyond p99.9."""
+"""The time, in seconds, for which messages are sent.
+
+At 200 a second, this makes 3,000 messages, of which three are beyond p99.9.
+"""
 QUICK_SECONDS: Final = 1.5
 PERCENTILES: Final = (50, 99, 99.9)
 WANTED_MS: Final[dict[tuple[int, float], float]] = {(200, 99): 10}
@@ -46,7 +52,7 @@ async def measure_chain(options: Options, told: Told) -> Result:
     """Measure the chain with each window in turn.
 
     Raises:
-        BenchError: a message was lost, came twice, out of order or altered.
+        BenchError: a message was lost or altered, or arrived twice or out of order.
         NodeError: a node or a server does not start.
         UsageError: there is no such server here.
     """
@@ -87,7 +93,7 @@ async def measure_chain(options: Options, told: Told) -> Result:
 async def measure_latency(options: Options, told: Told) -> Result:
     """Measure the time from when a message is due until its consumer has it, three flushes later.
 
-    The errors are those of `measure_chain`.
+    The errors are the same as for `measure_chain`.
     """
     seconds = QUICK_SECONDS if options.quick else SECONDS
     async with _beside(options) as others, row(in_a_row()) as nodes:
@@ -120,7 +126,7 @@ async def measure_latency(options: Options, told: Told) -> Result:
 
 @asynccontextmanager
 async def _beside(options: Options) -> AsyncIterator[dict[str, nats.Chain]]:
-    """Run NATS servers with both settings all the time, if they were requested."""
+    """If NATS servers were requested, run them with both settings for the whole measurement."""
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(nats.chain_of(flushed=flushed))
@@ -139,7 +145,7 @@ def _notes(others: dict[str, nats.Chain]) -> Iterator[str]:
 def _costs(
     title: str, flows: Sequence[Flow], per_s: float | None = None, cpu_us: float | None = None
 ) -> Iterator[Figure]:
-    """Return the figures of a chain of nodes or of servers that goes as fast as it can."""
+    """Yield the figures of a chain of nodes or servers that runs as fast as it can."""
     yield Figure(f"{title}: throughput", "messages/s", tuple(flow.messages_per_s for flow in flows), per_s)
     yield from _processors(title, flows, cpu_us)
     for name in THREE:
@@ -156,7 +162,7 @@ def _processors(title: str, flows: Sequence[Flow], wanted_us: float | None = Non
 
 
 def _compared(title: str, ours: Sequence[Flow], theirs: Sequence[Flow]) -> Iterator[Figure]:
-    """Return the ratios, round by round."""
+    """Yield the ratios of our figures to theirs, round by round."""
     rates = [[flow.messages_per_s for flow in flows] for flows in (ours, theirs)]
     yield Figure(f"{title}, throughput", "ratio", ratios(*rates), at_least=1)
     spent = [known([flow.cpu_us() for flow in flows]) for flows in (ours, theirs)]

@@ -1,7 +1,7 @@
-"""`bench codec`: the generated codec beside code written by hand, and construct's interpreter.
+"""`bench codec`: the generated codec, compared with code written by hand and construct's interpreter.
 
 All of these have their turn in each round of one run, so a busy machine slows all of them. Only the ratios within
-rounds count. Each has to read and write the same message before it is measured.
+rounds count. Before the measurement, each has to read and write the same message.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.bench.figures import Figure, Options, Result, Told, in_turns, ratios
 
 BODY_BYTES: Final = 1_024
 MOST_BY_HAND: Final = 1.2
-"""The limit for the time that the generated code takes, as a multiple of the time of code written by hand."""
+"""The maximum time that the generated code may take, as a multiple of the time that code written by hand takes."""
 SLICE_S: Final = 0.01
 """The approximate length of a turn, in seconds."""
 SLICES: Final = 4
-"""How many turns each of them has in a round."""
+"""The number of turns that each job has in a round."""
 GENERATED: Final = "generated"
 BY_HAND: Final = "by hand"
 CONSTRUCT: Final = "construct"
@@ -42,7 +42,7 @@ Job = Callable[[], object]
 
 
 def example(body_bytes: int = BODY_BYTES, kind: str = "private") -> UserMessage:
-    """Return a message like those that the chain carries.
+    """Return a message like those in the chain.
 
     Args:
         kind: the kind of the destination's name, from DESTINATIONS.
@@ -68,7 +68,7 @@ async def measure(options: Options, told: Told) -> Result:
     """Parse, build and check a transactional message with a body of 1 KiB.
 
     Raises:
-        AssertionError: one of them reads or writes another message, so its figures would mean nothing.
+        AssertionError: one of the codecs reads or writes another message, so its figures would mean nothing.
     """
     jobs: dict[str, Job] = {}
     sizes = []
@@ -111,7 +111,7 @@ def _ratios(times: dict[str, list[float]]) -> Iterator[Figure]:
 
 
 def _microseconds(job: Job, repeat: int) -> float:
-    """Return the microseconds of processor time for one call."""
+    """Return the processor time for one call, in microseconds."""
     begun = time.process_time()
     for _ in range(repeat):
         job()

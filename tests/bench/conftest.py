@@ -1,4 +1,4 @@
-"""Fixtures for tests of benchmarks; the simulator's tests use some of them as well."""
+"""Fixtures for tests of benchmarks. The simulator's tests use some of them, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ __all__ = ["forked_programs", "no_width_from_outside"]
 
 @pytest.fixture
 def nodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run rows of nodes in this process, where they start at once; all their costs are this process's."""
+    """Run rows of nodes in this process, where they start at once.
+
+    All their costs then count as this process's.
+    """
 
     @asynccontextmanager
     async def supervised(topology: Topology, folder: Path) -> AsyncIterator[SimpleNamespace]:

@@ -1,11 +1,11 @@
-"""`bench edges`: the cost of a message at the gateway and at the trigger, beside programs without messaging.
+"""`bench edges`: the cost of a message at the gateway and the trigger, compared with programs that use no messaging.
 
-All programs do the same work in the same round, in turns. A gateway, and uvicorn with SQLite (programs/accepting.py),
+All programs do the same work in each round, alternately. A gateway, and uvicorn with SQLite (programs/accepting.py),
 take the same POSTs from the same program (posting.py). A trigger, and a worker on a table of SQLite (working.py), call
-the same consumer (consuming.py). All programs run all the time, and one at a time has work.
+the same consumer (consuming.py). All programs run all the time, but only one at a time has work.
 
-Everything is measured with stores on the disk of temporary files, and also in memory if that is possible, because the
-cost of a separate commit depends on the disk.
+Everything is measured with stores on the disk of temporary files and, if possible, also in memory, because the cost of
+a separate commit depends on the disk.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from tests.memory import memory
 AT_ONCE: Final = (1, 16, 64)
 SECONDS: Final = 1.0
 QUICK_SECONDS: Final = 0.3
-"""How long, in seconds, each server takes POSTs in a quick measurement, for each number of connections."""
+"""The time, in seconds, for which each server takes POSTs in a quick measurement.
+
+It applies to each number of connections.
+"""
 DELIVERIES: Final = 500
 QUICK_DELIVERIES: Final = 150
 FLUSH: Final = "a flush of 64 KiB on disk, in each round"
 
 
 def places() -> dict[str, str | None]:
-    """Return the folders below which stores are placed; None for the folder of temporary files."""
+    """Return the folders in which stores are placed, by place. None means the folder of temporary files."""
     return {"disk": None, **({"memory": found} if (found := memory()) else {})}
 
 
@@ -40,7 +43,7 @@ async def measure(options: Options, told: Told, at_once: Sequence[int] = AT_ONCE
     """Measure, after a round that does not count.
 
     Raises:
-        BenchError: a POST was not answered 200, or a message was lost, came twice or out of order.
+        BenchError: a POST was not answered with 200, or a message was lost, or arrived twice or out of order.
         NodeError: a program does not start.
     """
     seconds, deliveries = (QUICK_SECONDS, QUICK_DELIVERIES) if options.quick else (SECONDS, DELIVERIES)
@@ -76,7 +79,7 @@ async def measure(options: Options, told: Told, at_once: Sequence[int] = AT_ONCE
 
 
 def _ratios(what: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Figure]:
-    """Return the ratios of the rate of each of our programs to that of each bare program."""
+    """Yield, for each of our programs and each bare program, the ratio of their rates."""
     ours, bare = (TRIGGERS, (WORKER,)) if what.endswith("deliveries") else ((GATEWAY,), SERVERS[1:])
     for name in ours:
         for other in bare:
@@ -85,7 +88,7 @@ def _ratios(what: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Figu
 
 
 def ratio(ours: Sequence[Measured], bare: Sequence[Measured]) -> float:
-    """Return the ratio of the medians of their rates."""
+    """Return the ratio of the median rates of two programs."""
     return statistics.median(each.per_s for each in ours) / statistics.median(each.per_s for each in bare)
 
 

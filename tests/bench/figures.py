@@ -1,7 +1,7 @@
 """The result of every measurement: figures, each with the values of all rounds, and one table of them.
 
 A figure is judged by its median. A comparison of two things is a figure of ratios, one for each round in which both
-were measured. So a machine that was busy for a while makes both of them slower, and the ratio stays the same.
+were measured. If a machine is busy for a while, both become slower, and the ratio stays the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final
 from mqproto.base.errors import MqprotoError
 
 UNKNOWN: Final = "unknown"
-"""Shown if the system does not report a value."""
+"""The text that is shown if the system does not report a value."""
 HEADINGS: Final = ("figure", "unit", "min", "median", "max", "rounds", "wanted", "")
 NUMBERS: Final = range(2, 6)
-"""The positions of the headings that have numbers below them."""
+"""The positions of the table's columns that contain numbers."""
 
 Told = Callable[[str], None]
-"""A function that is told how far a measurement has come."""
+"""A function that is called with texts about the progress of a measurement."""
 
 
 class BenchError(MqprotoError):
@@ -30,15 +30,15 @@ class BenchError(MqprotoError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options that may follow the name of a measurement; each measurement uses those that apply to it.
+    """The options that may follow the name of a measurement. Each measurement uses those that apply to it.
 
-    quick: small sizes, for a look.
-    messages: how many messages; None for the usual number.
-    windows: the WindowSize of sessions.
-    protected: measure encrypted and signed messages as well.
-    beside_nats: measure servers of NATS in the same rounds.
-    megabytes: sizes of captures; empty for the usual one.
-    connections: how many connections share a capture.
+    quick: whether to use small sizes, for a quick look.
+    messages: the number of messages; None for the usual number.
+    windows: the values of WindowSize for sessions.
+    protected: whether to measure encrypted and signed messages as well.
+    beside_nats: whether to measure NATS servers in the same rounds.
+    megabytes: the sizes of captures; empty for the usual one.
+    connections: the number of connections in a capture.
     """
 
     rounds: int = 5
@@ -55,8 +55,8 @@ class Options:
 class Figure:
     """One measured quantity.
 
-    values: one for each round, in order; empty if this system does not report them.
-    at_least, at_most: the limits wanted for the median; None if there are none.
+    values: one value for each round, in order; empty if this system does not report them.
+    at_least, at_most: the desired limits for the median; None if there are none.
     """
 
     name: str
@@ -67,19 +67,19 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The median: the mean of the two in the middle if the number of rounds is even."""
+        """The median. If the number of rounds is even, it is the mean of the two values in the middle."""
         return statistics.median(self.values)
 
     @property
     def wanted(self) -> str:
-        """Return the wanted limits in words; empty if there are none."""
+        """The desired limits in words; empty if there are none."""
         if self.at_least is not None:
             return f"at least {shown(self.at_least)}"
         return "" if self.at_most is None else f"at most {shown(self.at_most)}"
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the median is within the wanted limits; None if there are none, or nothing is known."""
+        """Whether the median is within the desired limits; None if there are no limits or no values."""
         if not self.values or not self.wanted:
             return None
         if self.at_least is not None:
@@ -101,7 +101,8 @@ class Result:
 
     title: what was measured, in words, with the chosen sizes.
     notes: facts that are needed to interpret its figures.
-    broken: what is wrong, in words, and not merely slow, such as memory beyond a limit. It makes the exit status 1.
+    broken: texts about what is wrong, not merely slow, such as memory beyond a limit. If there are any, the exit status
+        is 1.
     """
 
     title: str
@@ -113,10 +114,10 @@ class Result:
 async def in_turns(
     what: str, rounds: int, jobs: Mapping[str, Callable[[], Any]], told: Told, *, warm: bool = False
 ) -> dict[str, list[Any]]:
-    """Do each job once in each round; return the results by the jobs' names.
+    """Do each job once in each round. Return the results by the jobs' names.
 
     Args:
-        warm: whether there is a round before these that does not count.
+        warm: whether to begin with a round that does not count.
     """
     found: dict[str, list[Any]] = {name: [] for name in jobs}
     for number in range(0 if warm else 1, rounds + 1):
@@ -130,13 +131,16 @@ async def in_turns(
 
 
 def known(values: Sequence[float | None]) -> tuple[float, ...]:
-    """Return all of the values, or none if one of them is unknown: the median of only some rounds would mislead."""
+    """Return all values, or none if one of them is unknown.
+
+    A median over only some of the rounds would be misleading.
+    """
     found = tuple(value for value in values if value is not None)
     return found if len(found) == len(values) else ()
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
-    """Return the ratio of two quantities in each round; both were measured in the same rounds."""
+    """Return the ratio of two quantities for each round. Both were measured in the same rounds."""
     return tuple(one / other for one, other in zip(above, below, strict=True))
 
 
@@ -152,7 +156,10 @@ def shown(value: float | None) -> str:
 
 
 def as_markdown(machine: Mapping[str, str], results: Mapping[str, Result]) -> str:
-    """Return everything as one page in columns, to be read as it is; a name is in the row where its figures begin."""
+    """Return everything as one page with columns, which can also be read as plain text.
+
+    A measurement's name is in the row in which its figures begin.
+    """
     rows: list[tuple[str, ...]] = [("benchmark", *HEADINGS)]
     for name, result in results.items():
         for place, figure in enumerate(result.figures):
@@ -166,7 +173,7 @@ def as_markdown(machine: Mapping[str, str], results: Mapping[str, Result]) -> st
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """Return a table in Markdown; the first row has the headings."""
+    """Yield the lines of a table in Markdown. The first row has the headings."""
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = [
@@ -180,7 +187,10 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def as_json(machine: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:
-    """Return everything as JSON for programs, with the values of all rounds for each figure."""
+    """Return everything in a form that can be written as JSON, for programs.
+
+    Each figure has the values of all rounds.
+    """
     return {
         "machine": dict(machine),
         "benchmarks": {

@@ -1,8 +1,9 @@
 """`bench growth`: how the cost of a message grows with bytes, queues, sessions and nodes.
 
 The cost is the nodes' processor time, user and system, which other tenants of the machine affect less than wall-clock
-time. All points of a series are measured in each round, in turns. The growth of a series is the most by which one point
-costs more than an earlier point. If a message becomes cheaper, as when more of them share a flush, there is no growth.
+time. All points of a series are measured in each round, alternately. The growth of a series is the greatest ratio of a
+point's cost to that of an earlier point. If a message becomes cheaper, as when more messages share a flush, there is no
+growth.
 """
 
 from __future__ import annotations
@@ -21,20 +22,23 @@ from tests.bench.load.traffic import alike
 
 WANTED_GROWTH: Final = 2
 NODES: Final = 3
-"""How many nodes are in a row, unless a measurement says otherwise."""
+"""The number of nodes in a row, unless a measurement says otherwise."""
 BYTES_OF_ROUND: Final = 32 * 2**20
-"""The limit on the total size of the bodies of a round, in bytes; but at least LEAST_MESSAGES are sent."""
+"""The limit on the total size of the bodies in a round, in bytes. At least LEAST_MESSAGES are sent, however."""
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
-"""Sizes of messages: up to SMALL_BYTES, each message should cost the same; from LARGE_BYTES on, each byte."""
+"""The size, in bytes, from which on each byte of a message should cost the same.
+
+For messages of up to SMALL_BYTES, each message should cost the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of the measurement: sizes of bodies, and numbers of queues, of sessions, and of nodes in a row.
+    """The plan of the measurement: body sizes, and numbers of queues, of sessions, and of nodes in a row.
 
-    messages: how many in each round, unless they are large.
+    messages: the number of messages in each round, unless they are large.
     """
 
     sizes: tuple[int, ...]
@@ -60,14 +64,14 @@ QUICK: Final = Plan(
 )
 
 Costs = dict[int, tuple[float, ...]]
-"""By point, the cost in each round; empty if the kernel does not report it."""
+"""For each point, the cost in each round. A point has no costs if the kernel does not report them."""
 
 
 async def measure(options: Options, told: Told, plan: Plan | None = None) -> Result:
     """Measure all series.
 
     Raises:
-        BenchError: a message was lost, came twice, out of order or altered.
+        BenchError: a message was lost or altered, or arrived twice or out of order.
         NodeError: a node does not start.
     """
     plan = plan or (QUICK if options.quick else FULL)
@@ -102,7 +106,7 @@ def _told_of(what: str, unit: str, costs: Costs) -> Iterator[Figure]:
 
 
 def within(costs: Costs, least: int, most: int) -> Costs:
-    """Return the costs at some of the points."""
+    """Return the costs at the points from `least` to `most`."""
     return {point: values for point, values in costs.items() if least <= point <= most}
 
 
@@ -120,7 +124,10 @@ def growth_of(costs: Sequence[float]) -> float:
 
 
 async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, Costs]:
-    """Measure sizes and nodes in one row of the greatest length; messages for a node pass only the nodes before it."""
+    """Measure sizes and nodes in one row that has the greatest length.
+
+    Messages for a node pass only the nodes before it.
+    """
     names = [f"node-{number}" for number in range(1, max(*plan.nodes, NODES) + 1)]
     async with row(in_a_row(names, queues={name: [QUEUE] for name in names})) as nodes:
 
@@ -142,7 +149,9 @@ async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, 
 
 
 async def _queues(plan: Plan, rounds: int, told: Told) -> Costs:
-    """Measure with three nodes for each point, because a queue that nobody uses any more may also cost something."""
+    """Measure with three separate nodes for each point, because even a queue that is no longer used may cost
+    something.
+    """
     jobs: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
         for queues in plan.queues:

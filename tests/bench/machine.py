@@ -24,12 +24,18 @@ SOME_FLUSHES: Final = 20
 READS: Final = 5_000
 READ_ROUNDS: Final = 9
 DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
-"""The call that stores use: it flushes appended bytes, without the file's times. macOS has only the other call."""
+"""The call that stores use: it flushes appended bytes, but not the file's times.
+
+macOS has only `fsync`, which flushes both.
+"""
 MOUNTS: Final = Path("/proc/self/mounts")
 
 
 def machine() -> dict[str, str]:
-    """Describe this machine; it writes to the folder for temporary files, where the benchmarks' stores are."""
+    """Describe this machine.
+
+    This writes to the folder for temporary files, where the benchmarks' stores are.
+    """
     folder = Path(tempfile.gettempdir()).resolve()
     taken_ms = flushes_ms(folder, FLUSHES)
     has_profile = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
@@ -45,7 +51,7 @@ def machine() -> dict[str, str]:
 
 
 def reading_us() -> float:
-    """Return how long this Python takes to read a packet, in µs of processor time: a measure of its speed.
+    """Return the processor time that this Python takes to read a packet, in µs: a measure of its speed.
 
     The same version takes up to a quarter longer if it was compiled without the profile of a typical run (PGO).
     """
@@ -62,7 +68,10 @@ def _cores() -> int:
 
 
 def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
-    """Return the kind of file system that a folder is on; `tmpfs` is memory, where a flush does nothing.  man 5 proc"""
+    """Return the kind of the file system that a folder is on.  man 5 proc
+
+    `tmpfs` is memory, where a flush does nothing.
+    """
     unknown = "an unknown file system"
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()
@@ -73,7 +82,7 @@ def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
 
 
 def flushes_ms(folder: Path, count: int) -> list[float]:
-    """Return how long it takes to flush 64 KiB that were appended to a file, `count` times; in order of size."""
+    """Return how long each of `count` flushes takes, after 64 KiB were appended to a file; sorted by size."""
     taken_ms = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(count):
@@ -86,5 +95,5 @@ def flushes_ms(folder: Path, count: int) -> list[float]:
 
 
 def flush_ms() -> float:
-    """Return the median of some flushes where the stores of the benchmarks are: the speed of the disk right now."""
+    """Return the median time of some flushes where the benchmarks' stores are: the disk's present speed."""
     return percentile(flushes_ms(Path(tempfile.gettempdir()), SOME_FLUSHES), 50)

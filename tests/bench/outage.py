@@ -1,4 +1,4 @@
-"""`bench outage`: the node in the middle is killed under load and started again; how soon do messages flow again?"""
+"""`bench outage`: the node in the middle is killed under load, and started again. How soon do messages flow again?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.bench.load.traffic import alike
 
 PER_S: Final = 500
 SLICE: Final = 100
-"""How many messages are sent between checks of whether to go on."""
+"""The number of messages that are sent between two checks of whether to continue."""
 INTERVAL_S: Final = 3.0
 """The least time, in seconds, for which messages flow before the next kill."""
 WANTED_S: Final = 2
@@ -43,10 +43,10 @@ class Silence(NamedTuple):
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Send at a steady rate, and kill the intermediate with SIGKILL in each round once messages flow.
+    """Send at a steady rate. In each round, kill the intermediate node with SIGKILL once messages flow.
 
     Raises:
-        BenchError: a message was lost, came twice, out of order or altered, or none came for a minute.
+        BenchError: a message was lost or altered, or arrived twice or out of order, or none arrived for a minute.
         NodeError: a node does not start.
     """
     killed_s: list[float] = []
@@ -103,16 +103,16 @@ async def measure(options: Options, told: Told) -> Result:
 
 
 def silences_after(arrivals_s: Sequence[float], killed_s: Sequence[float]) -> list[Silence]:
-    """Return, for each kill, the longest time without a message between it and the next.
+    """Return, for each kill, the longest time without a message between that kill and the next one.
 
-    The last messages that had already passed the killed node may still come after the kill. So this looks for the
+    The last messages that had already passed the killed node may still arrive after the kill. So this looks for the
     longest silence instead of the first message.
 
     Args:
-        arrivals_s, killed_s: in order.
+        arrivals_s, killed_s: the times of arrivals and of kills, in order.
 
     Raises:
-        BenchError: no message came before a kill, or none after it.
+        BenchError: no message arrived before a kill, or none after it.
     """
     found = []
     ends = [*killed_s[1:], float("inf")]

@@ -1,4 +1,6 @@
-"""`bench sizes`: the memory and disk space of a node, and how much each queue, session, connection and message adds."""
+"""`bench sizes`: the memory and disk space that a node takes, and how much more it takes for each queue, session,
+connection and message.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ from tests.simulator.typed import node
 
 QUEUES, SESSIONS, CONNECTIONS, MESSAGES = 1_000, 40, 200, 100_000
 QUICK: Final = 50
-"""A quick measurement divides the sizes by this."""
+"""The number by which a quick measurement divides the sizes."""
 HUB: Final = "[node.hub]\n[node.hub.queue.orders]\ntransactional = true\n"
 BODY_BYTES: Final = 1_000
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Add one kind after the other to a node in a separate process; messages come last, as they fill its windows."""
+    """Add one kind of thing after another to a node in a separate process.
+
+    Messages come last, because they fill the node's windows.
+    """
     part = QUICK if options.quick else 1
     names = [f"neighbour{number}" for number in range(SESSIONS // part + 1)]
     links = (f'[node.{name}]\n[[link]]\nbetween = ["hub", "{name}"]\n' for name in names)

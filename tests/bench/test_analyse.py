@@ -15,7 +15,10 @@ from tests.bench.watch import Taken
 async def test_all_is_measured_on_the_capture_that_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This uses the engine that needs no Spark; another test covers the start of Spark."""
+    """The results cover the capture that was written.
+
+    This uses the engine that needs no Spark. Another test covers the start of Spark.
+    """
     monkeypatch.setattr(Bench, "source_s", lambda bench, capture: 0.5)
     with LocalEngine() as engine:
         bench = Bench(cast(Any, None), engine, tmp_path, connections=3)

@@ -1,4 +1,4 @@
-"""Captures for benchmarks: as large as requested, and following the protocol, so the usual case is measured."""
+"""Captures for benchmarks: they are as large as requested, and follow the protocol, so the usual case is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor time and resident memory of processes that this one has started, as Linux reports them."""
+"""The processor time and resident memory of processes that this process has started, as Linux reports them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from mqproto.simulator.base.processes import PROC, cpu_s_of, memory_of
 
 INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05
-"""The growth of resident memory after which shared pages are counted again; the kernel goes through all pages for that.
+"""The growth of resident memory, as a ratio, after which shared pages are counted again.
+
+The kernel has to go through all pages to count them.
 """
 
 
 class Taken(NamedTuple):
     """The costs of processes while they were watched; None if the kernel does not report them.
 
-    peak_bytes: the most that all of them had resident at a time, with pages that several share counted once.
+    peak_bytes: the most memory that all of them had resident at one time. Pages that several of them share are counted
+        once.
     """
 
     cpu_s: float | None
@@ -29,12 +32,15 @@ class Taken(NamedTuple):
 
 
 def parent_in(stat: str) -> int:
-    """Return the parent of a process, from /proc/PID/stat: a name may contain spaces and parentheses.  man 5 proc"""
+    """Return the parent of a process, from /proc/PID/stat.  man 5 proc
+
+    The process's name there may contain spaces and parentheses.
+    """
     return int(stat.rpartition(") ")[2].split()[1])
 
 
 def started_by(pid: int, proc: Path = PROC) -> list[int]:
-    """Return the processes that one has started, those that these have started, and so on."""
+    """Return the processes that a process has started, those that these have started, and so on."""
     below: dict[int, list[int]] = {}
     for file in proc.glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -49,7 +55,7 @@ def started_by(pid: int, proc: Path = PROC) -> list[int]:
 
 
 def _share_of(pid: int) -> int:
-    """Return the resident memory of a process, with shared pages divided among their users; 0 if it is gone."""
+    """Return a process's resident memory, with shared pages divided among their users; 0 if it is gone."""
     with suppress(OSError):
         text = (PROC / str(pid) / "smaps_rollup").read_text("ascii")
         found = re.search(r"^Pss:\s*(\d+) kB$", text, re.MULTILINE)
@@ -85,7 +91,7 @@ class Watch:
         self._look()
 
     def taken(self) -> Taken:
-        """Return the costs, once the block has ended."""
+        """Return the costs. Call this after the block has ended."""
         # What has ended is counted as it was last seen: not all parents wait for their children, as the kernel's own
         # sums need it.
         if not self._peak_bytes:

@@ -1,4 +1,7 @@
-"""`bench world`: how many simulated worlds one core runs per second of its time, with every invariant checked."""
+"""`bench world`: how many simulated worlds one core runs per second of processor time.
+
+Every invariant is checked.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ WORLDS: Final = 200
 QUICK_WORLDS: Final = 20
 BURSTS: Final = 10
 MESSAGES: Final = 10
-"""How many messages are in each burst."""
+"""The number of messages in each burst."""
 WANTED_PER_S: Final = 30
-"""The wanted number of worlds with faults, on one of two cores that other programs also use."""
+"""The desired number of worlds with faults per second, on one of two cores that other programs also use."""
 
 
 def a_chain(seed: int) -> Scenario:
@@ -48,10 +51,10 @@ def with_faults(chain: Scenario) -> Scenario:
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Run the same worlds in each round, calm ones and others in turns, in this process.
+    """Run the same worlds in each round, alternating calm ones with others, in this process.
 
     Raises:
-        AssertionError: an invariant broke, so the figures would mean nothing.
+        AssertionError: an invariant was broken, so the figures would mean nothing.
     """
     worlds = QUICK_WORLDS if options.quick else WORLDS
     calm = [a_chain(seed) for seed in range(worlds)]

@@ -17,7 +17,7 @@ from mqproto.bodies.automation import BY_NAME, BY_NUMBER
 from tests.bodies.values import LEAVES, TEXTS
 
 WINE: Final = Path(__file__).with_name("variants.txt").read_text("utf-8").splitlines()
-"""The results of Wine's oleaut32 and ole32 for some bytes; variants.c says how they were made."""
+"""The results that Wine's oleaut32 and ole32 give for some bytes. variants.c says how they were made."""
 DATES = st.integers(0, 9_899 * 365 * 86_400_000).map(lambda ms: DateTime((36_160 * 86_400_000 + ms) * 10_000))
 VALUES: Final[dict[str, st.SearchStrategy[Value]]] = {
     "VT_NULL": st.none(),

@@ -1,7 +1,7 @@
-"""Our reading and writing of bodies against Mono's System.Messaging: formatters.cs makes and reads objects.
+"""Our reading and writing of bodies, compared with Mono's System.Messaging.
 
-MQPROTO_BODIES is the number of messages; `make bodies` takes 10,000. The values that were read are compared, not the
-bytes: Mono's XML uses LF, and orders attributes differently from .NET's.
+formatters.cs makes and reads the objects. MQPROTO_BODIES is the number of messages; `make bodies` takes 10,000. The
+values that were read are compared, not the bytes: Mono's XML uses LF, and orders attributes differently from .NET's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES: Final = int(os.environ.get("MQPROTO_BODIES", "400"))
 NEEDED: Final = Path("/usr/lib/mono/gac/Mono.Messaging.RabbitMQ"), Path("/usr/lib/mono/gac/System.Messaging")
 PACKAGES: Final = "mono-runtime mono-mcs libmono-system-messaging4.0-cil libmono-messaging-rabbitmq4.0-cil"
 FORBIDDEN_IN_XML: Final = ("\x01", "\x19", "\ufffe")
-"""Characters that Mono writes as references, as .NET does, but does not read back."""
+"""Characters that Mono, like .NET, writes as references, but does not read back."""
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("mono") and shutil.which("mcs") and all(path.exists() for path in NEEDED)),
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled formatters.cs."""
+    """Return the path of the compiled formatters.cs."""
     compiled = tmp_path_factory.mktemp("mono") / "formatters.exe"
     command = [
         "mcs",
@@ -47,7 +47,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
-    """Mono's output: formatter, class, body type, value, body."""
+    """Return Mono's output: the formatter, class, body type, value and body of each message."""
     seed = random.randrange(2**31)
     print(f"seed {seed}: mono formatters.exe write {seed} {MESSAGES}")
     lines = run(program, "write", str(seed), str(MESSAGES)).splitlines()
@@ -60,7 +60,7 @@ def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
 
 
 def without_last_bits(said: Any) -> Any:
-    """Return a value with 14 digits for each number in it that has a decimal point.
+    """Return a value in which each number with a decimal point is rounded to 14 digits.
 
     For one double in 100,000, Mono's format "R" writes 15 digits where 17 are needed.
     """
@@ -74,7 +74,7 @@ def without_last_bits(said: Any) -> Any:
 
 
 def with_copies(said: Any, root: Any) -> Any:
-    """Return a value with a copy wherever it has a reference to an object elsewhere."""
+    """Return a value in which each reference to another object is replaced by a copy of that object."""
     if isinstance(said, list):
         return [with_copies(each, root) for each in said]
     if not isinstance(said, dict):

@@ -1,4 +1,4 @@
-"""Streams of BinaryFormatter that .NET would not write; test_mono.py has those that Mono writes."""
+"""Streams of BinaryFormatter that .NET would not write. test_mono.py has streams that Mono writes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_a_text_stands_there_again_as_long_as_all_that_do_are_no_longer_than_the
 
 @pytest.mark.parametrize("same", [10, 20])
 def test_json_grows_with_its_body_however_often_its_objects_refer_to_one_another(same: int) -> None:
-    """Written as a tree, the first body would become 13 MB of JSON, although it has fewer than 900 bytes."""
+    """A body's JSON grows only with the body, however often its objects refer to one another.
+
+    If the first body were written as a tree, its JSON would have 13 MB, although the body has fewer than 900 bytes.
+    """
     laughs = [array(i, *([reference(i + 1)] * same)) for i in range(1, 7 if same == 10 else 30)]
     body = stream(*laughs, array(len(laughs) + 1, INT))
     said = json.dumps(to_json(read_objects(body)))

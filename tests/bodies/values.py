@@ -1,4 +1,4 @@
-"""Values drawn by hypothesis, and streams of BinaryFormatter as in [MS-NRBF]."""
+"""Values that Hypothesis draws, and streams of BinaryFormatter as in [MS-NRBF]."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAVES: dict[str, st.SearchStrategy[Value]] = {
     "guid": st.uuids(),
     "base64Binary": st.binary(max_size=40),
 }
-"""The values of each simple type of XML."""
+"""Strategies that draw the values of each simple XML type."""
 ANY_LEAF = st.one_of(
     *(LEAVES[name] for name in ("string", "boolean", "long", "double", "decimal", "dateTime", "guid"))
 )
@@ -48,7 +48,10 @@ def qualified(depth: int) -> st.SearchStrategy[str]:
 
 
 def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]:
-    """Return the items without those whose name an earlier one has; XML would read adjacent ones as one list."""
+    """Return the items without those that have the name of an earlier item.
+
+    XML would read adjacent ones as one list.
+    """
     found: list[tuple[str, Value]] = []
     for name, value in members:
         if not any(name == known for known, _ in found):
@@ -58,7 +61,10 @@ def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]
 
 @st.composite
 def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
-    """Draw an object as XML has it: attributes first, then only text, or elements and texts that are not empty."""
+    """Draw an object in the form that XML has.
+
+    It has attributes first, and then either only text, or elements and texts that are not empty.
+    """
     attributes = draw(st.lists(st.tuples(qualified(9).map("@{}".format), TEXTS), max_size=2))
     if depth == 0 or draw(st.booleans()):
         text: Value = draw(st.one_of(TEXTS.filter(len), st.none()))
@@ -71,7 +77,7 @@ def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
 
 
 def _stays(tree: Tree) -> bool:
-    """Whether XML can tell the tree from a text, and from nothing."""
+    """Return whether XML can distinguish the tree from a text, and from nothing."""
     return bool(tree.members) and [name for name, _ in tree.members] != ["#text"]
 
 

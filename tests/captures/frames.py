@@ -1,4 +1,4 @@
-"""Frames read one by one."""
+"""Helpers that read frames one by one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fragments_of(frame: bytes) -> list[bytes]:
 
 
 def moved(frames: Iterable[Frame], port: int) -> list[Frame]:
-    """Return frames with servers at another port than MSMQ's. TCP's checksum is adjusted."""
+    """Return frames whose servers use another port than MSMQ's. TCP's checksum is adjusted."""
     return [_moved(frame, port) for frame in frames]
 
 
@@ -57,7 +57,9 @@ def _moved(frame: Frame, port: int) -> Frame:
 
 
 def shakes_hands(frame: Frame) -> bool:
-    """Whether a frame has a SYN, or begins with EstablishConnection or ConnectionParameters.  [MS-MQMQ] 2.2.20.1"""
+    """Return whether a frame has a SYN, or begins with EstablishConnection or ConnectionParameters.  [MS-MQMQ]
+    2.2.20.1
+    """
     place = placed(frame)
     if place is None:
         return False
@@ -68,7 +70,7 @@ def shakes_hands(frame: Frame) -> bool:
 
 
 def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
-    """Return the frames before the damage, and the damage."""
+    """Return the frames before the damage, and the error about the damage; None if there is no damage."""
     result = []
     try:
         for frame in read_frames(io.BytesIO(data)):

@@ -1,4 +1,6 @@
-"""The account of a peer's answers to messages: OrderAcks, FinalAcks, administration, and session acknowledgments."""
+"""The account of a peer's answers to messages: OrderAcks, FinalAcks, administration acknowledgments, and session
+acknowledgments.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.conversations import (
 
 
 def an_account(*numbers: int, sent: int | None = None) -> Answers:
-    """Return messages with these numbers in one sequence, of which the first `sent` were sent, by default all."""
+    """Return an account of messages with these numbers in one sequence; the first `sent` of them were sent, or all by
+    default.
+    """
     answers = Answers()
     for number in numbers:
         message = a_message(number)
@@ -229,7 +233,7 @@ def test_a_class_without_a_name_is_told_by_its_number() -> None:
 
 
 def follow(witness: Witness, talk: list[Said], us: Side = Side.CLIENT) -> list[int]:
-    """Give a witness all packets; our messages are numbered as they come."""
+    """Give a witness all packets; our messages are numbered in the order in which they were sent."""
     spoken_of, number = [], 0
     for said in talk:
         data = encode_packet(said.packet)

@@ -31,13 +31,15 @@ ELSEWHERE = Endpoint("127.0.0.2", 8080)
 
 
 def user_message(size_bytes: int) -> bytes:
-    """Return a header and zeros: enough for framing, and otherwise malformed."""
+    """Return a header and zeros that suffice for framing, but are otherwise malformed."""
     head = bytes.fromhex("1000 0000 4c494f52") + size_bytes.to_bytes(4, "little") + bytes(4)
     return head + bytes(size_bytes - 16)
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """Return a connection on which the client sends these pieces, one per segment; frames are numbered from 1."""
+    """Return the frames of a connection on which the client sends these pieces, one per segment; frames are numbered
+    from 1.
+    """
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
@@ -139,7 +141,7 @@ def test_of_a_packet_of_which_the_head_is_not_whole_nothing_is_read() -> None:
 
 
 def test_a_frame_that_is_cut_says_at_once_that_its_packet_is() -> None:
-    """Nothing waits for bytes that are known to be missing: the packet that acknowledges them is in its place."""
+    """Nothing waits for bytes that are known to be missing: the packet that acknowledges them stays in its place."""
     talk = TcpConversation(CLIENT, SERVER)
     told = [*talk.open(), *talk.send(Side.CLIENT, user_message(200) + user_message(300))[:1]]
     told += talk.send(Side.SERVER, user_message(150))[:1]
@@ -173,7 +175,7 @@ def test_what_a_cut_frame_hides_beyond_its_packet_is_missing_before_the_next() -
 
 
 def test_a_packet_is_ahead_until_one_of_the_other_side_has_told_of_the_hole() -> None:
-    """The bytes behind the hole have come, but they belong to the packet that has it."""
+    """The bytes after the hole have arrived, but they belong to the packet that contains the hole."""
     talk = TcpConversation(CLIENT, SERVER)
     whole = user_message(300)
     told = [*talk.open(), *(talk.send(Side.SERVER, whole[at : at + 100])[0] for at in (0, 100, 200))]
@@ -418,7 +420,7 @@ def test_who_waits_for_each_frame_is_shown_what_it_holds_before_more_come(ahead:
 
 @pytest.mark.parametrize("name", [*FRAMES, "many connections"])
 def test_frames_that_have_overtaken_others_cost_no_packet(name: str, tmp_path: Path) -> None:
-    """This includes frames that come before the SYN, or before the first ones of their side."""
+    """This includes frames that come before the SYN, or before the first frames that their side sent."""
     if name in FRAMES:
         frames = FRAMES[name]
     else:
@@ -431,7 +433,7 @@ def test_frames_that_have_overtaken_others_cost_no_packet(name: str, tmp_path: P
 
 
 def test_what_was_sent_before_a_capture_began_and_again_in_it_is_no_loss() -> None:
-    """Only bytes right before those in the capture are taken to have been overtaken."""
+    """Only bytes directly before those in the capture are assumed to have been overtaken."""
     first, _, third, fourth = said(*[user_message(200)] * 4, begun=False)
     reader = PacketReader([frame._replace(number=n) for n, frame in enumerate((third, first, fourth), 1)])
     assert (len(list(reader)), reader.totals.missing_bytes) == (2, 0)

@@ -1,4 +1,4 @@
-"""A frame that was copied with its headers: the MSMQ bytes in it."""
+"""A frame that was copied together with its headers: the MSMQ bytes in it are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_what_tcp_or_udp_carries_is_found_behind_its_headers(link: str, payload:
 
 @pytest.mark.parametrize("link", ["ethernet", "loopback", "ip"])
 def test_eight_frames_are_each_shown_and_what_carries_nothing_is_said(link: str) -> None:
-    """There are a handshake, a packet in two segments with the answer between them, a repeated segment, and a Ping."""
+    """The frames are a handshake, a packet in two segments with the answer between them, a repeated segment, and a
+    Ping.
+    """
     segments = [
         (HERE, 0, 2, b""), (THERE, 0, 0x12, b""), (HERE, 1, 0x10, b""), (HERE, 1, 0x18, PACKET[:100]),
         (THERE, 1, 0x18, ACK), (HERE, 101, 0x18, PACKET[100:] + ACK), (THERE, 1, 0x18, ACK),

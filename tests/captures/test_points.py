@@ -1,4 +1,4 @@
-"""Capture points: the content and the losses of each, counted as a capture is read."""
+"""Capture points: what each of them saw and lost, counted while a capture is read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mqproto.captures.points import OTHERS, PointCounter, PointDirection, Points
 
 
 def side(point: str = "p", *, client: bool = True, **counts: int | bool) -> PointDirection:
-    """Return a direction of a connection that was seen whole."""
+    """Return one direction of a connection; the point has seen all of it."""
     given = {"data_bytes": 100, "missing_bytes": 0, "gaps": 0, "unread_bytes": 0, "from_start": True}
     return PointDirection(point, client, **{**given, "is_open": False, **counts})  # type: ignore[arg-type]
 
 
 def nothing(point: str = "p", *, client: bool = False) -> PointDirection:
-    """Return a direction that a point saw nothing of."""
+    """Return a direction of which a point saw nothing."""
     return side(point, client=client, data_bytes=0, from_start=False, is_open=True)
 
 

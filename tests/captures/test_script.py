@@ -1,4 +1,4 @@
-"""A captured conversation as the script of one side: which side, its content, and what is left out."""
+"""A captured conversation as the script of one side: which side it is, what it contains, and what is left out."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_capture_that_begins_in_the_middle_tells_who_they_are_by_their_message
 
 
 def test_the_servers_own_word_counts_for_who_it_is(tmp_path: Path) -> None:
-    """A request with a direct format name does not name a queue manager."""
+    """The server's own GUID is used, because a request with a direct format name does not name a queue manager."""
     talk = handshake()
     talk[0].packet.server_guid = NULL_GUID  # type: ignore[union-attr]
     talk[1] = handshake()[1]

@@ -1,4 +1,4 @@
-"""The tables of captures as DataFrames, in any session, wherever they are."""
+"""The tables of captures as DataFrames, in any session, wherever the tables are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection seen on both sides of address translation counts as one, and no other two do."""
+"""A connection that is seen on both sides of address translation counts as one; no other two connections do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def findings(packets: Iterable[SeenPacket]) -> list[Finding]:
 
 
 def others(frames: Sequence[Frame]) -> list[str]:
-    """Return the texts about connections that count as others."""
+    """Return what is said about connections that were recognized as copies of others."""
     reader, _ = read(sorted(frames, key=lambda frame: frame.time_ns))
     return said_of(reader.translations.found)
 

@@ -1,4 +1,4 @@
-"""Frames of a capture in tunnels of each kind, as others would have caught them."""
+"""Frames of a capture in tunnels of each kind, as other programs would have caught them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ethernet(number: int, *contents: bytes) -> bytes:
 
 
 def gre(number: int, *contents: bytes, key: int | None = None, flags: int = 0) -> bytes:
-    """Return GRE with the fields that the flags announce, and a key."""
+    """Return a frame with GRE: a key if one is given, and the fields that the flags announce."""
     head = b"".join(
         (
             struct.pack("!HH", flags | (0x2000 if key is not None else 0), number),
@@ -147,7 +147,10 @@ def by_direction(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def moved(frame: bytes, network: int) -> bytes:
-    """Return a frame in another network, with other numbers; in odd networks, port 24001 stands for MSMQ's."""
+    """Return a frame as in another network, with other addresses and sequence numbers.
+
+    In odd networks, port 24001 stands for MSMQ's.
+    """
     ports = frame[34:38].replace(b"\x07\x09", b"\x5d\xc1") if network % 2 else frame[34:38]
     numbers = [(each + network * 100_000) % 2**32 for each in struct.unpack("!II", frame[38:46])]
     second = bytes([network])
@@ -156,6 +159,6 @@ def moved(frame: bytes, network: int) -> bytes:
 
 
 def wrapped(wrap: Wrap, path: Path = SAMPLE) -> Iterator[Frame]:
-    """Return the frames of a capture, each in a tunnel."""
+    """Yield the frames of a capture, each in a tunnel."""
     for frame in read_capture(path):
         yield frame._replace(data=wrap(frame.data))

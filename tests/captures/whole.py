@@ -1,4 +1,4 @@
-"""Streams with all their bytes, for captures of a run."""
+"""Streams with all their bytes, read from the captures of a run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class WholeStream(Stream):
 
     @property
     def data(self) -> bytes:
-        """All bytes of the stream; if some are missing, the others close up."""
+        """All bytes of the stream; missing ones are left out, without a gap."""
         return b"".join(chunk.data for chunk in self.chunks)
 
 
 def streams(path: str | os.PathLike[str]) -> list[WholeStream]:
-    """Return the streams of a capture file: two for each connection, the opener's first.
+    """Return the streams of a capture file: two for each connection; the opener's stream comes first.
 
     Raises:
         CaptureError: the file is damaged.
@@ -37,7 +37,7 @@ def streams(path: str | os.PathLike[str]) -> list[WholeStream]:
 
 
 def reassemble(frames: Iterable[Frame]) -> list[WholeStream]:
-    """Return the streams in `frames`, like `streams`. Frames without a TCP segment are passed over."""
+    """Return the streams in `frames`, as `streams` does; frames without a TCP segment are skipped."""
     reader = IpReader()
     reassembler = Reassembler(connection_limit=sys.maxsize)
     arrivals: list[Arrival] = []

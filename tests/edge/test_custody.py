@@ -1,4 +1,4 @@
-"""Where a message is: each end has one word for producers, and each life has its own end."""
+"""Where a message is: at each end, producers get one answer, and each life of a message has its own ending."""
 
 from __future__ import annotations
 

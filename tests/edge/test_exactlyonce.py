@@ -35,7 +35,7 @@ ASK_RESOLVER = None
 def test_step_1_check_delivery_count(
     delivery_count: int, has_resolver: bool, judgment: Verdict | None
 ) -> None:
-    """Step 1, if document history is not used."""
+    """This is step 1, if document history is not used."""
     assert judge(delivery_count, None, has_resolver=has_resolver) == judgment
 
 
@@ -56,7 +56,7 @@ def test_step_1_check_delivery_count(
 def test_step_2_check_document_history(
     delivery_count: int, entry: Entry, has_resolver: bool, judgment: Verdict | None
 ) -> None:
-    """Step 1: if document history is used, the server proceeds to step 2 whatever the delivery count."""
+    """In step 1, if document history is used, the server proceeds to step 2 whatever the delivery count is."""
     assert judge(delivery_count, entry, has_resolver=has_resolver) == judgment
 
 

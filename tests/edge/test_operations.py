@@ -1,4 +1,6 @@
-"""Numbered operations, by "Duplicate Operation Detection Support" (RFC 2524, 4.1): each rule, then all together."""
+"""Numbered operations, according to "Duplicate Operation Detection Support" (RFC 2524, 4.1): each rule, then all
+together.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ PERFORM, REPEAT, WAIT, REFUSE = Answer.PERFORM, Answer.REPEAT, Answer.WAIT, Answ
 
 
 def perform(performer: Performer, *identifiers: int) -> list[Kept]:
-    """Perform operations one after the other."""
+    """Perform operations one after the other; return what is kept of each."""
     found = []
     for identifier in identifiers:
         assert performer.invoke(identifier % IDENTIFIERS) is PERFORM
@@ -276,7 +278,7 @@ def test_what_a_performer_with_a_smaller_profile_may_have_forgotten_is_not_invok
 
 @dataclass
 class Disk:
-    """The data of both ends that survives a crash."""
+    """The data of both ends that survive a crash."""
 
     kept: dict[int, bytes] = field(default_factory=dict)
     following: int = 0
@@ -286,9 +288,9 @@ class Disk:
 
 @dataclass
 class World:
-    """An invoker, a performer, and packets between them, which are lost, doubled or late; and both ends crash.
+    """An invoker, a performer, and packets between them that are lost, duplicated or late; both ends may crash.
 
-    A late packet comes only while its identifier is new enough; later, its connection has ended.
+    A late packet arrives only while its identifier is new enough; after that, its connection has ended.
     """
 
     profile: int
@@ -324,7 +326,7 @@ class World:
                 self.requests.append((self.begun, pending.argument))
 
     def hear(self) -> None:
-        """Let some request arrive, and perhaps arrive once more later."""
+        """Let one of the requests arrive; it may arrive once more later."""
         if self.requests:
             place = self.dice.randrange(len(self.requests))
             sent_at, argument = self.requests[place]
@@ -343,7 +345,7 @@ class World:
         return self.begun - sent_at > HALF - self.profile
 
     def finish(self) -> None:
-        """Perform an operation: its effect and its outcome are both on disk, or neither is."""
+        """Finish performing an operation: either both its effect and its outcome are on disk, or neither is."""
         if self.running:
             identifier, parameter = self.running.pop(self.dice.randrange(len(self.running)))
             kept = self.performer.complete(identifier, b"did " + parameter)
@@ -354,7 +356,7 @@ class World:
             self.answers.append((self.begun, identifier, kept.outcome))
 
     def learn(self) -> None:
-        """Let some answer come."""
+        """Let one of the answers arrive."""
         if self.answers:
             sent_at, identifier, outcome = self.answers.pop(self.dice.randrange(len(self.answers)))
             if not self.is_over(sent_at) and (ended := self.invoker.end(identifier)) is not None:
@@ -373,7 +375,7 @@ class World:
 def test_whatever_is_lost_doubled_late_or_dies_each_operation_is_performed_once(
     profile: int, seed: int, following: int
 ) -> None:
-    """An operation is performed at most once; and exactly once if the invoker was told so."""
+    """An operation is performed at most once, and exactly once if the invoker was told that it was performed."""
     dice = random.Random(seed)
     world = World(profile, dice, Disk(following=following))
     steps = [world.begin] * 4 + [world.hear] * 6 + [world.finish] * 5 + [world.learn] * 5
@@ -422,7 +424,9 @@ def test_whatever_comes_only_what_is_within_the_profile_of_the_newest_is_remembe
 
 @given(first=st.integers(0, IDENTIFIERS - 1), count=st.integers(0, 300))
 def test_an_invoker_that_has_lost_count_goes_on_where_it_was(first: int, count: int) -> None:
-    """The invoker hears the last operations' outcomes, and its next one is new to the performer, also after crashes."""
+    """The invoker hears the outcomes of the last operations, and its next operation is new to the performer, even after
+    crashes.
+    """
     performer = Performer(4)
     disk: dict[int, bytes] = {}
     for number in range(first, first + count):

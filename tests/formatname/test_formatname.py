@@ -1,4 +1,4 @@
-r"""Every possible name is printed and read back; for every other text the error says what is wrong."""
+r"""Every possible name can be printed and read back; for every other text, the error says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ addresses = st.one_of(
 def single_names(
     locals_: st.SearchStrategy[LocalName], journal: st.SearchStrategy[bool]
 ) -> list[st.SearchStrategy[SingleName]]:
-    """Draw names of one element; a message can be sent to them unless an argument draws journals or system queues."""
+    """Return strategies for names with one element; messages can be sent to these names.
+
+    This does not hold if an argument draws journals or system queues.
+    """
     return [
         st.builds(lambda address, local: DirectName(*address, *local), addresses, locals_),
         st.builds(PublicName, guids, journal),
@@ -128,7 +131,7 @@ def test_a_queue_name_is_told_apart_by_how_it_begins(name: FormatName | PathName
 
 
 def refusal(parse: Callable[[str], object], text: str) -> str:
-    """Return the parser's error for a text; empty if it can read it."""
+    """Return the parser's error for a text; empty if the parser can read it."""
     try:
         parse(text)
     except FormatNameError as error:

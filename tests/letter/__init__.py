@@ -1,1 +1,3 @@
-"""A second queue manager, written only from the specifications, so that ours meets one that reads them differently."""
+"""A second queue manager that is written only from the specifications, so that ours meets one that reads them
+differently.
+"""

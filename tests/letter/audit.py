@@ -1,7 +1,7 @@
-"""Checks bit by bit whether packets are as the specification says they MUST be; the peer itself is not so strict.
+"""Checks bit by bit whether packets are as the specification says that they MUST be; the peer itself is not as strict.
 
-`audit` takes the packets that one queue manager sent, and lists the places where they deviate from the text.
-[MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20
+`audit` takes the packets that one queue manager sent, and lists where they deviate from the specification.  [MS-MQQB]
+2.2, [MS-MQMQ] 2.2.18 to 2.2.20
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ class Auditor:
     def __init__(self, guid: UUID) -> None:
         self.guid = guid
         self.names: dict[int, bytes] = {}
-        """MessageIDs and their messages: the same message may come again, but another one may not use its MessageID."""
+        """The message that each MessageID stands for.
+
+        The same message may arrive again, but no other message may use its MessageID.
+        """
         self.sequences: dict[str, tuple[TxSequenceId, int]] = {}
-        """The last sequence of each destination, and the highest number in it."""
+        """The last sequence to each destination, and the highest number in that sequence."""
         self.told: Counter[str] = Counter()
 
     def look(self, data: bytes) -> None:
-        """Note what is wrong with one packet."""
+        """Count everything that is wrong with one packet."""
         for fault in self._faults(data):
             self.told[fault] += 1
 
@@ -98,7 +101,9 @@ class Auditor:
             yield f"2.2.20.4: a number without flags: {header}"
 
     def _message(self, message: UserMessage, flags: int, data: bytes) -> Iterator[str]:
-        """[MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5; [MS-MQQB] 2.2.4, 2.2.5, 3.1.1.5"""
+        """Yield what is wrong with a message.  [MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5; [MS-MQQB] 2.2.4, 2.2.5,
+        3.1.1.5
+        """
         user_flags = struct.unpack_from("<I", data, BASE.size + 44)[0]
         if user_flags & 0xED000080 or user_flags & 1 << 25:
             yield f"2.2.19.2: reserved bits of UserHeader.Flags: {user_flags:08x}"
@@ -136,7 +141,7 @@ class Auditor:
             self.sequences[message.destination.casefold()] = max(last, it.sequence), max(highest, it.number)
 
     def _security(self, message: UserMessage, it: Security) -> Iterator[str]:
-        """[MS-MQMQ] 2.2.19.3, 2.2.20.6"""
+        """Yield what is wrong with a SecurityHeader.  [MS-MQMQ] 2.2.19.3, 2.2.20.6"""
         if it.flags & AU or it.signed_as:
             yield f"2.2.20.6: AU or AS is set: {it.flags:04x}"
         if bool(it.flags & 15) != bool(it.sender):
@@ -151,7 +156,7 @@ class Auditor:
             yield "2.2.20.6: a SecurityHeader of nothing"
 
     def _order(self, message: UserMessage, flags: int, user_flags: int) -> Iterator[str]:
-        """[MS-MQQB] 2.2.4, 2.2.4.1, 2.2.5, 2.2.5.1"""
+        """Yield what is wrong with an OrderAck or a FinalAck.  [MS-MQQB] 2.2.4, 2.2.4.1, 2.2.5, 2.2.5.1"""
         final = message.message_class in FINAL
         if flags & ~SESSION:
             yield f"2.2.4: BaseHeader.Flags {flags:04x}"
@@ -170,7 +175,7 @@ class Auditor:
 
 
 def audit(guid: UUID, packets: Iterable[bytes]) -> list[str]:
-    """Return the deviations of one queue manager from the text, and how often each occurred."""
+    """Return how one queue manager deviates from the specification, and how often it does so in each way."""
     auditor = Auditor(guid)
     for data in packets:
         auditor.look(data)

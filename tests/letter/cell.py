@@ -1,4 +1,4 @@
-"""One cell of the matrix: our node, a letter peer with its switches, and all kinds of messages in both directions."""
+"""One cell of the matrix: our node, a letter peer with its switches, and messages of all kinds in both directions."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from .wire import private, running
 
 TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
 PATIENCE_S: Final = 15
-"""How long, in seconds, nothing may move before a cell counts as stalled."""
+"""The time in seconds without any progress after which a cell counts as stalled."""
 FEW: Final = 500
-"""How many messages wait at the peer before its applications pause."""
+"""The number of messages that wait at the peer before its applications pause."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
 Midst = Callable[[Peer], Awaitable[None]]
 TO_OURS, TO_LETTER = "to-ours", "to-letter"
 ONE_PLACE: Final = {"strangers_sequences": 1}
-"""A setting of our node: room for one stranger's sequence, so each stranger uses up what the one before it needs."""
+"""A setting of our node that leaves room for one stranger's sequence, so each stranger takes the room of the one before
+it.
+"""
 BETWEEN: Final = 30
-"""The most messages that another stranger sends."""
+"""The maximum number of messages that another stranger sends."""
 
 
 @dataclass
 class Chopped(trio.abc.Stream):
-    """A connection that breaks after a number of bytes, wherever that is in a packet."""
+    """A connection that breaks after a number of bytes, even in the middle of a packet."""
 
     inner: trio.abc.Stream
     left: int
@@ -88,7 +90,7 @@ class Knife(Sockets):
 
 @dataclass
 class Flow:
-    """Messages of one kind in one direction under one name: those sent, and those received."""
+    """Messages of one kind, in one direction, under one name: those that were sent, and those that were received."""
 
     sent: list[bytes] = field(default_factory=list)
     came: list[bytes] = field(default_factory=list)
@@ -103,7 +105,7 @@ class Flow:
 
 
 def another(address: str, peer: Peer) -> Peer:
-    """Run one more stranger; the packets that it hears are examined together with the peer's."""
+    """Return another stranger; the packets that it receives are examined together with those that the peer receives."""
     other = Peer(OTHER, address, Sockets(), addresses=peer.addresses, timers=TIMERS)
     other.heard = peer.heard
     return other
@@ -111,30 +113,30 @@ def another(address: str, peer: Peer) -> Peer:
 
 @dataclass
 class Cell:
-    """A node, a peer, the messages between them, and everything that went wrong."""
+    """A node, a peer, the messages between them, and a record of everything that went wrong."""
 
     folder: Path
     address: str
     peer_address: str
     switches: Switches = field(default_factory=Switches)
     messages: int = 20
-    """How many messages of each kind go to each name, in each direction."""
+    """The number of messages of each kind that go to each name, in each direction."""
     longest: int = 4_000
-    """How many bytes longer than a name the longest body is."""
+    """The number of bytes by which the longest body exceeds its name."""
     cuts: int = 6
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
     security: Security | None = None
-    """The name of the sender in the peer's messages, if they have one."""
+    """The name of the sender in the peer's messages; None if they have none."""
     midst: Midst | None = None
-    """A function that disturbs the peer meanwhile."""
+    """A function that disturbs the peer while messages cross; None if there is none."""
     flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
     other_address: str = ""
-    """The address of another stranger, if the peer is one."""
+    """The address of another stranger; empty if the peer is not a stranger."""
 
     def __post_init__(self) -> None:
         declared = not self.other_address
@@ -236,7 +238,7 @@ class Cell:
             self.peer.wake()
 
     def _all_came(self) -> bool:
-        """Whether the peer has everything that is for it, and has nothing more to send."""
+        """Return whether the peer has everything that was sent to it, and has nothing left to send."""
         expected = sum(len(flow.sent) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
         return self._came() >= expected and not self._waiting()
 
@@ -250,7 +252,9 @@ class Cell:
         return self._came(), len(self.acks), len(self.peer.journal), self._waiting()
 
     async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
-        """Wait while something moves at the peer, then until nothing waits at our node; return our queues' sizes."""
+        """Wait while anything moves at the peer, then until nothing waits at our node; return the sizes of our
+        queues.
+        """
         while not done():
             before = self._moved()
             with trio.move_on_after(PATIENCE_S):
@@ -270,7 +274,7 @@ class Cell:
     # -- receiving ------------------------------------------------------------------------------------------------
 
     async def _take(self) -> None:
-        """Let the peer's application take messages as they come."""
+        """Make the peer's application take messages as they arrive."""
         queues = [queue for queue in self.peer.queues if queue.name in KINDS.values()]
         while True:
             await self.peer.until(lambda: any(queue.messages for queue in queues))
@@ -281,7 +285,7 @@ class Cell:
                     self.flows[TO_LETTER, kind, form].came.append(message.body)
 
     async def _receive(self) -> None:
-        """Receive everything at our node at the end; the acknowledgments that were requested have to come as well."""
+        """Receive everything at our node at the end; the requested acknowledgments have to be there as well."""
         for name in ("orders", "notes"):
             for body in await self.node.receive(name):
                 _, kind, form, *_ = body.decode().split("/")

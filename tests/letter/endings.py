@@ -1,4 +1,6 @@
-"""Other endings of messages: too late, refused, rejected, sent nowhere, or forgotten by a peer that lost its store."""
+"""Messages that end otherwise: they are late, refused, rejected, sent nowhere, or forgotten by a peer that lost its
+store.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ NEVER = 1e9
 
 @dataclass
 class Endings:
-    """A node and a peer, one story after the other; `faults` lists the endings that were not as they should be."""
+    """A node and a peer that go through one story after another; `faults` lists the endings that are not as they should
+    be.
+    """
 
     folder: Path
     address: str
@@ -37,7 +41,7 @@ class Endings:
     sessions: int = 0
     seconds: float = 0
     other_address: str = ""
-    """The address of another stranger, if the peer is one."""
+    """The address of another stranger; empty if the peer is not a stranger."""
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -45,11 +49,11 @@ class Endings:
         settings = {**SETTINGS, **self.settings, **({} if declared else ONE_PLACE)}
         self.node = Node(self.folder, self.address, self.peer_address, settings, declared=declared)
         self.heard: list[bytes] = []
-        """Everything that our node sent to all lives of the peer."""
+        """Everything that our node has sent to the peer, in all lives of the peer."""
         self.file: Path = self.folder / "letter.json"
 
     def peer(self, file: Path | None = None, window: int = 64) -> Peer:
-        """Start a new life of the letter peer, with the store that it left, or with none."""
+        """Start a new life of the letter peer: with the store that its last life left, or with none."""
         queues = [
             Queue(name, number, name in ("orders", "few"))
             for name, number in QUEUES.items()
@@ -97,7 +101,7 @@ class Endings:
             )
 
     async def settled(self, what: str, dead: int, waits: int = 0) -> None:
-        """Wait until `waits` messages wait at our node, by default none, and `dead` are in its dead-letter queue."""
+        """Wait until `waits` messages wait at our node and `dead` messages are in its dead-letter queue."""
         end = trio.current_time() + PATIENCE_S
         while True:
             waiting, queues = await self.node.state()
@@ -124,7 +128,9 @@ class Endings:
     # -- stories --------------------------------------------------------------------------------------------------
 
     async def late_at_the_peer(self, peer: Peer) -> None:
-        """While our node is away, a sequence's first message becomes too old, and another too old to be received."""
+        """While our node is away, the first message of a sequence becomes too old; another message becomes too old to
+        be received.
+        """
         peer.send(
             self.name(OURS, "orders"), b"late", transactional=True, time_to_reach_queue=1, dead_letter=True
         )
@@ -133,7 +139,7 @@ class Endings:
         await trio.sleep(2.5)
 
     async def ended_by_ours(self, peer: Peer) -> None:
-        """Messages are rejected, or sent to a missing or an express queue: they are dead letters; the rest arrives."""
+        """Messages that are rejected, or sent to a missing or express queue, become dead letters; the rest arrive."""
         options: dict[str, Any] = {"transactional": True, "dead_letter": True}
         peer.send(self.name(OURS, "orders"), b"last", **options)
         peer.send(self.name(OURS, "nobody"), b"nowhere", **options)
@@ -146,7 +152,9 @@ class Endings:
             self.faults.append(f"to-ours: {left} came, and should not have")
 
     async def comes_back(self, peer: Peer) -> None:
-        """Another stranger takes the peer's place: later messages are accepted, repeated ones are not."""
+        """Another stranger takes the peer's place; when the peer is back, later messages are accepted, but repeated
+        ones are not.
+        """
         orders, hears = self.name(OURS, "orders"), peer.take_order
         async with running(other := another(self.other_address, peer)):
             for behind in ([b"next"], []):
@@ -172,7 +180,9 @@ class Endings:
         await trio.sleep(2)
 
     async def ended_by_the_peer(self, peer: Peer) -> None:
-        """The peer ends messages the same way; its queue is also full after three, until these are received."""
+        """The peer ends messages in the same ways; in addition, its queue is full after three, until these are
+        received.
+        """
         orders, few = (
             next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "few")
         )
@@ -192,7 +202,9 @@ class Endings:
         await self.settled("to-letter: rejected, nowhere", 6)
 
     async def forgotten(self) -> None:
-        """A peer that has confirmed the beginning of a sequence loses its store, and gets the rest."""
+        """A peer that has confirmed the beginning of a sequence loses its store, and then gets the rest of the
+        sequence.
+        """
         peer = self.peer(window=1)
         peer.room, peer.timers = (
             3,
@@ -213,7 +225,7 @@ class Endings:
 
 @dataclass
 class InDoubt(Endings):
-    """Our node with `expire_sent = figures`: a message is over before the peer's late report about it comes."""
+    """Our node with `expire_sent = figures`: a message expires before the peer's late report about it arrives."""
 
     def __post_init__(self) -> None:
         self.settings = NINE

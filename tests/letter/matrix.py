@@ -1,7 +1,7 @@
 """Our node against the letter peer, with each switch in turn.
 
-`make letter` runs all cells and prints a line for each: its switch, the reading, how often a connection ended, how long
-it took, and what was wrong. In the cell `wraps`, more than 65,536 messages cross one session each way.
+`make letter` runs all cells, and prints a line for each: its switch, the reading, how many connections ended, how long
+it took, and what was wrong. In the cell `wraps`, more than 65,536 messages cross one session in each direction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .peer.switches import QUESTIONS, Switches
 NONE: Final = "none"
 DECLARED, UNDECLARED = "declared", "undeclared"
 BESIDES: Final = {"ping_not_on_retry": "ping_required", "ping_latest_cookie": "ping_required"}
-"""Switches that have an effect only together with another."""
+"""Switches that have an effect only together with another one, and that other one."""
 SID: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 
 ENDINGS: Final = (
@@ -71,7 +71,7 @@ TOGETHER: Final = (
     "message_ids_from_zero",
     "take_from_anybody",
 )
-"""Switches that a peer may well have all at once."""
+"""Switches that a peer may well have on all at once."""
 
 NEITHER: Final[dict[str, str]] = {
     "session_ack_size_short": "a receiver that counts the header, as frame 8 does, finds no packet behind it",
@@ -90,11 +90,11 @@ CANNOT: Final[dict[str, str]] = {
     f"direct_arrival_untold, {UNDECLARED}": "all names are direct, and it tells about no arrival by one",
     f"refuse_null_server, {UNDECLARED}": "whoever is called by a direct name is asked for by the null GUID: 3.1.5.2.3",
 }
-"""All peers that cannot work: their cells have to fail, or their lines are removed."""
+"""All peers that cannot work with ours: their cells have to fail; if one does not, its line has to be removed."""
 
 
 async def pauses(peer: Peer) -> None:
-    """Queues are paused again and again.  [MS-MQQB] 3.1.7.13"""
+    """Pause the queues again and again.  [MS-MQQB] 3.1.7.13"""
     for _ in range(10):
         await trio.sleep(0.2)
         for session in peer.sessions:
@@ -103,7 +103,7 @@ async def pauses(peer: Peer) -> None:
 
 
 async def fills(peer: Peer) -> None:
-    """The peer becomes full, and has room again.  [MS-MQQB] 3.1.5.8.8"""
+    """Make the peer full, and let it have room again, several times.  [MS-MQQB] 3.1.5.8.8"""
     for _ in range(5):
         await trio.sleep(0.4)
         peer.room = 0 if peer.room else inf
@@ -120,7 +120,7 @@ class Case:
     also: tuple[str, ...] = ()
     """Further switches that are on."""
     declared: bool = True
-    """Whether our topology has the peer; otherwise it is a stranger, and there is another one."""
+    """Whether our topology has the peer; if not, the peer is a stranger, and there is another stranger."""
 
     @property
     def label(self) -> str:
@@ -129,10 +129,10 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Return each case with a peer that our topology declares, and with one that it does not.
+    """Yield each case twice: with a peer that our topology declares, and with one that it does not.
 
-    `wraps` has only the first: a session's counts are the same for both, and strangers get 1,000 of 17,000
-    acknowledgments.
+    `wraps` is only yielded with a declared peer: a session's counts are the same for both, and strangers get only 1,000
+    of 17,000 acknowledgments.
     """
     for case in declared_cases():
         yield case
@@ -141,7 +141,7 @@ def cases() -> Iterator[Case]:
 
 
 def declared_cases() -> Iterator[Case]:
-    """Return every switch, and variations of some; sealed/test_exchange.py has the switches about keys."""
+    """Yield a case for every switch, and variations of some; the switches about keys are in sealed/test_exchange.py."""
     for name in (NONE, *(question.name for question in QUESTIONS if not question.of_keys)):
         yield Case(name)
     for name in ENDINGS:
@@ -156,7 +156,10 @@ def declared_cases() -> Iterator[Case]:
 
 
 def addresses() -> Iterator[tuple[str, str, str]]:
-    """Return three loopback addresses for each cell, by process and number, so that no two cells share port 1801."""
+    """Yield three loopback addresses for each cell.
+
+    They depend on the process and the cell's number, so that no two cells share port 1801.
+    """
     for number in count(1):
         net = f"127.{64 + os.getpid() % 128}.{number % 256}"
         yield f"{net}.1", f"{net}.2", f"{net}.3"
@@ -166,7 +169,7 @@ ADDRESSES: Final = addresses()
 
 
 def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell | Endings:
-    """Return a node and a peer for one case; switches that it needs are on, too."""
+    """Return a node and a peer for one case; the switches that the case's own switch needs are on, too."""
     on = {case.name, BESIDES.get(case.name, case.name), *case.also} - {NONE}
     switches, (ours, theirs, other) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
     other = "" if case.declared else other
@@ -187,7 +190,7 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
 
 
 def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
-    """Return the errors themselves, some of which may be in nested groups."""
+    """Yield the errors themselves, some of which may be in nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from errors_in(error)
@@ -203,7 +206,9 @@ def verdict(label: str, faults: list[str]) -> str:
 
 
 async def run_all(chosen: list[Case], messages: int, cuts: int, seed: int, at_once: int) -> int:
-    """Run cells, several at a time, and print a line for each; return how many are not as they should be."""
+    """Run cells, several at a time, and print a line for each; return the number of cells that are not as they should
+    be.
+    """
     texts = {question.name: question for question in QUESTIONS}
     limit, bad = trio.CapacityLimiter(at_once), 0
 

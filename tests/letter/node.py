@@ -1,4 +1,4 @@
-"""Our node as a black box: a process of `mqproto node`, and commands that are run beside it."""
+"""Our node as a black box: a process of `mqproto node`, and commands that are run while it runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .wire import direct, private
 
 OURS, LETTER, OTHER = (UUID(f"{part * 4}-0000-0000-0000-000000000001") for part in ("0b", "0a", "0c"))
 QUEUES: Final = {"orders": 32, "notes": 33, "acks": 34, "few": 35, "nowhere": 36}
-"""The queues of our node and of the peer, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are
-transactional; only our node believes that the peer has the last one.
+"""The queues of our node and of the peer, and their PrivateQueueIdentifiers.
+
+`orders`, `few` and `nowhere` are transactional; only our node believes that the peer has `nowhere`.
 """
 COMMAND: Final = str(Path(sys.executable).with_name("mqproto"))
 SETTINGS: Final[Mapping[str, object]] = {
@@ -36,19 +37,21 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 @dataclass
 class Node:
-    """One node with an empty place for its neighbour, or with all of its queues open to strangers."""
+    """A node with an empty place for its neighbor, or with all of its queues open to strangers."""
 
     folder: Path
     address: str
     peer_address: str
     settings: Mapping[str, object]
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """For each queue, by its name, what it requires of messages: the entries of a topology."""
+    """What each queue requires of messages, keyed by the queue's name, as entries of a topology."""
     declared: bool = True
-    """Whether the node's topology has the neighbour."""
+    """Whether the node's topology has the neighbor."""
 
     def names(self, guid: UUID, queue: str) -> dict[str, str]:
-        """How a queue of one of the two is addressed: between strangers only by a direct name."""
+        """Return the names by which a queue of our node or of the peer is addressed; between strangers, only a direct
+        name.
+        """
         numbered = {"private": private(QUEUES.get(queue, 99), guid)} if self.declared else {}
         return numbered | {"direct": direct(queue, self.address if guid == OURS else self.peer_address)}
 
@@ -77,7 +80,7 @@ class Node:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the process for the block, which begins when it is ready; its output is in node.log."""
+        """Run the process during the block, which begins when the process is ready; its output goes to node.log."""
         words = [COMMAND, "node", "ours", "--topology", str(self.topology), "--directory", str(self.folder)]
         with (self.folder / "node.log").open("ab") as log:
             process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, stderr=log)
@@ -104,7 +107,7 @@ class Node:
         return (await self.typed(*words, check=False)).encode().split()
 
     async def state(self) -> tuple[int, dict[str, int]]:
-        """Return how many messages wait to leave, and how many are in each of its queues."""
+        """Return the number of messages that wait to leave, and the number in each of the node's queues."""
         node = await self._queues()
         waiting = sum(int(queue["waiting"]) for queue in node["outgoing"])
         return waiting, {str(queue["name"]): int(queue["waiting"]) for queue in node["local"]}
@@ -114,7 +117,7 @@ class Node:
         return next(node for node in nodes if node["running"])
 
     async def typed(self, *words: str, lines: Iterable[bytes] = (), check: bool = True) -> str:
-        """Return the output of a command."""
+        """Run a command, and return its output."""
         places = ["--topology", str(self.topology), "--directory", str(self.folder)]
         stdin = b"".join(line + b"\n" for line in lines)
         done = await trio.run_process(

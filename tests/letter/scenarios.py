@@ -1,6 +1,6 @@
-"""Events that precede a look at the wire: each scenario shows the effect of some switch.
+"""Scenarios: the events before the packets on the wire are examined; each scenario shows the effect of some switch.
 
-Each runs on a clock that jumps.
+They all run on a clock that jumps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLD: dict[str, Any] = {"admin": private(3, A), "label": "label", "acknowledge":
 NEVER = 1e9
 BODY = b"a body of more than one block"
 SEALED = [NOTES + "x", private(10)]
-"""A list of destinations with padding inside."""
+"""A list of destinations that contains padding."""
 
 
 def order(destination: str = ORDERS, **fields: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def note(destination: str = NOTES, **fields: Any) -> dict[str, Any]:
 
 
 def sends(*messages: dict[str, Any], seconds: float = 20, times: int = 1) -> Scenario:
-    """A hands in messages before it has a session, and B accepts them."""
+    """A submits messages before it has a session, and B accepts them."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         async with running(a, b):
@@ -48,7 +48,7 @@ def sends(*messages: dict[str, Any], seconds: float = 20, times: int = 1) -> Sce
 
 
 def unconfirmed(*messages: dict[str, Any], seconds: float, times: int = 1) -> Scenario:
-    """B sends no OrderAck, so that A has to send again."""
+    """B sends no OrderAck, so A has to send its messages again."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         b.timers = Timers(order_ack=NEVER)
@@ -59,7 +59,7 @@ def unconfirmed(*messages: dict[str, Any], seconds: float, times: int = 1) -> Sc
 
 
 def alone(*messages: dict[str, Any], seconds: float, then: float) -> Scenario:
-    """B comes later."""
+    """B is started only after A has sent its messages and waited."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         async with running(a):
@@ -86,7 +86,7 @@ def received(message_class: int = Class.ACK_RECEIVE, **fields: Any) -> Scenario:
 
 
 async def brought(wire: Wire, a: Peer, b: Peer) -> None:
-    """A brings a message from C, which can be reached."""
+    """A brings a message from C; C can be reached, too."""
     c = Peer(C, AT_C, wire, addresses=dict(ADDRESSES))
     async with running(a, b, c):
         a.send(**order()).source = C
@@ -94,7 +94,7 @@ async def brought(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def out_of_order(wire: Wire, a: Peer, b: Peer) -> None:
-    """The first message that comes follows on one that never came."""
+    """The first message that arrives names a predecessor that never arrived."""
     async with running(a, b):
         message = a.send(**order())
         assert message.transaction
@@ -112,7 +112,7 @@ async def two_pings(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def same_ordinal(wire: Wire, a: Peer, b: Peer) -> None:
-    """Two senders have the same MessageIDs."""
+    """Two senders use the same MessageIDs."""
     c = Peer(C, AT_C, wire, [Queue("replies", 3)], dict(ADDRESSES))
     async with running(a, b, c):
         for peer in (a, c):
@@ -122,7 +122,7 @@ async def same_ordinal(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 def twice(after: float, **fields: Any) -> Scenario:
-    """The same message comes again."""
+    """The same message arrives again."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         async with running(a, b):
@@ -141,7 +141,7 @@ async def small_window(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def cut(wire: Wire, a: Peer, b: Peer) -> None:
-    """The session ends when B has acknowledged, but not confirmed, some messages."""
+    """The session ends after B has acknowledged some messages, but before it has confirmed them."""
     b.timers = Timers(order_ack=NEVER)
     async with running(a, b):
         for _ in range(3):
@@ -152,7 +152,7 @@ async def cut(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def two_addresses(wire: Wire, a: Peer, b: Peer) -> None:
-    """A host has two addresses, of which the second listens."""
+    """A host has two addresses; something listens only at the second one."""
     wire.names["shop"] = [AT_C, AT_B]
     await sends(note(r"DIRECT=OS:shop\private$\notes"))(wire, a, b)
 
@@ -169,7 +169,7 @@ async def unknown_host(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def paused(wire: Wire, a: Peer, b: Peer) -> None:
-    """A pause finds a message that was not acknowledged."""
+    """A pause comes while a message is not acknowledged yet."""
     async with running(a, b):
         a.send(**note())
         await b.until(lambda: bool(b.queues[1].messages))
@@ -188,7 +188,7 @@ async def full_sender(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def deleted(wire: Wire, a: Peer, b: Peer) -> None:
-    """An operator deletes the messages that wait for C; B has the administration queue."""
+    """An operator deletes the messages that wait for C; the administration queue is at B."""
     async with running(a, b):
         a.send(direct("notes", AT_C), admin=NOTES, acknowledge=NA)
         a.departures.delete(direct("notes", AT_C))
@@ -196,7 +196,7 @@ async def deleted(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def restarted(wire: Wire, a: Peer, b: Peer) -> None:
-    """A dies when all messages are confirmed, and sends more in its next life."""
+    """A dies after all its messages are confirmed, and sends more in its next life."""
     with TemporaryDirectory() as folder:
         for _ in range(2):
             a = Peer(A, a.address, wire, switches=a.switches, file=Path(folder, "a.json"))
@@ -204,7 +204,7 @@ async def restarted(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def claimed(wire: Wire, a: Peer, b: Peer) -> None:
-    """A stranger calls from B's address and claims to be C, for which a message waits."""
+    """A stranger calls from B's address and claims to be C; a message for C is waiting."""
     impostor = Peer(C, AT_B, wire)
     async with running(a, impostor):
         a.send(private(11, C))
@@ -225,7 +225,7 @@ async def half_confirmed(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> Scenario:
-    """Both have keys; because a directory is wrong, A encrypts with a key that nobody has."""
+    """Both peers have keys; with `deceived`, a directory is wrong, so A encrypts with a key that nobody has."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         first, second = owner(0), owner(1)
@@ -241,7 +241,7 @@ def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> 
 def protected(
     cipher: str = "", signed: bool = True, hash_algorithm: int = SHA_512, **fields: Any
 ) -> dict[str, Any]:
-    """An order to a private name, encrypted, signed, or both."""
+    """Return the fields of an order to a private name; the order is encrypted, signed, or both."""
     told = {"destination": private(10), "body": BODY, "label": "label", **fields}
     seal = CIPHERS[cipher] if cipher else None
     return order(seal=seal, sign=(SIGNED_20, hash_algorithm) if signed else None, **told)

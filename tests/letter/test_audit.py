@@ -1,4 +1,4 @@
-"""The auditor finds nothing in a peer that follows the text, and finds each deviation of one that does not."""
+"""The auditor finds nothing wrong with a peer that follows the text, and finds each deviation of one that does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYTHING = sends(
 
 
 def faults(switches: Switches) -> list[str]:
-    """Return the auditor's findings about two peers, of which B has switches on."""
+    """Return the auditor's findings about two peers; B has some switches on."""
     wire = Wire()
     a, b = pair(wire, theirs=switches)
     trio.run(EVERYTHING, wire, a, b, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -1,4 +1,4 @@
-"""The peer's codec on the frames of [MS-MQQB] 4.1, and on packets of its own."""
+"""The peer's codec, applied to the frames of [MS-MQQB] 4.1 and to its own packets."""
 
 from __future__ import annotations
 

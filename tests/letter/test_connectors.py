@@ -1,4 +1,4 @@
-"""Messages for connector queues, as the peer's codec writes and reads them: it has no name for such a queue."""
+"""Messages for connector queues, as the peer's codec writes and reads them; the codec has no name for such a queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WE, THEY, SYSTEM = (UUID(bytes_le=bytes(guid)) for guid in (guid_of("c"), guid_o
 
 @pytest.fixture
 def net() -> Net:
-    """A net in which `c` is the connector server."""
+    """Return a net in which `c` is the connector server."""
     plain = replace(queue("plain", 16, transactional=False), connector=FOREIGN)
     net = chain("a", "c", queues=[plain, replace(queue("xact", 17), connector=FOREIGN)])
     publish(net, {"mainframe": "c"})

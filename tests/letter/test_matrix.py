@@ -1,4 +1,4 @@
-"""A short form of the matrix: one cell of those that work with ours. `make letter` has all of them."""
+"""A short form of the matrix, with one of the cells that work with our node; `make letter` runs all of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_stranger_hears_of_what_is_refused_and_is_known_when_it_comes_back(tmp
 async def test_what_holds_when_the_time_for_it_is_over_is_no_fault(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """On a busy machine the deadline passes in the moment in which the last packet comes."""
+    """On a busy machine, the deadline passes at the moment at which the last packet arrives."""
     it, over = Endings(tmp_path, "127.0.0.1", "127.0.0.2", Switches()), trio.current_time() + PATIENCE_S
     await it.wait("late", it.peer(), lambda: trio.current_time() >= over)
     assert it.faults == []

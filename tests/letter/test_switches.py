@@ -1,4 +1,4 @@
-"""Each switch changes bytes on the wire: how these look with the switch off, and with it on."""
+"""Each switch changes bytes on the wire: they are compared with the switch off and with the switch on."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ LIST = [NOTES, ORDERS]
 
 
 class Sight(NamedTuple):
-    """A scenario, the peer that has the switch, and what to look at."""
+    """A scenario, the peer that has the switch, the function that looks at the wire, and what this should return."""
 
     who: str
     scenario: Scenario
@@ -80,7 +80,7 @@ class Sight(NamedTuple):
     off: object
     on: object
     besides: tuple[str, ...] = ()
-    """Switches that both peers have on, whether the examined one is on or off."""
+    """Further switches that both peers have on, whether the examined switch is on or off."""
 
 
 # -- what to look at --------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def flags(wire: Wire) -> tuple[int, int]:
 
 
 def orders(wire: Wire, final: bool = False) -> list[UserMessage]:
-    """Return the OrderAcks of B, or its FinalAcks."""
+    """Return the OrderAcks of B, or with `final` its FinalAcks."""
     found = [message for message in every(wire, AT_B, UserMessage) if message.orders]
     return [message for message in found if (message.message_class != Class.ORDER_ACK) == final]
 
@@ -119,7 +119,7 @@ def numbered(wire: Wire) -> list[Transaction]:
 
 
 def in_identifier(wire: Wire) -> bool:
-    """Whether TxSequenceID is the number."""
+    """Return whether the OrderAck's TxSequenceID contains the message's number."""
     return confirmed(wire).sequence == (0, 2)
 
 
@@ -129,13 +129,13 @@ def own_stamp(wire: Wire) -> bool:
 
 
 def seconds(wire: Wire, own: str, kind: type[Packet]) -> list[float]:
-    """Return the seconds at which a peer sent its packets of a kind, counted from the first."""
+    """Return the times in seconds at which a peer sent its packets of a kind, counted from the first one."""
     times = [at for at, (who, _) in zip(wire.times, wire.packets, strict=True) if who == own]
     return [round(at, 1) for at, packet in zip(times, wire.of(own), strict=True) if isinstance(packet, kind)]
 
 
 def size_beside_length(wire: Wire, kind: type[Packet]) -> int:
-    """Return how many bytes of B's first packet with a SessionHeader are not counted in its PacketSize."""
+    """Return how many bytes of B's first packet of a kind with a SessionHeader are not counted in its PacketSize."""
     for own, data in wire.packets:
         head = BASE.unpack(data[: BASE.size])
         if own == AT_B and head[2] & 0x10 and bool(head[2] & 8) == (kind is SessionAck):
@@ -170,7 +170,7 @@ def before_any_ack(wire: Wire) -> int:
 
 
 def refused(wire: Wire) -> list[int]:
-    """Return the classes with which B refused messages from A."""
+    """Return the classes with which B refused messages from A, taken from its FinalAcks."""
     return [message.message_class for message in orders(wire, final=True)]
 
 

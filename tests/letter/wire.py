@@ -1,4 +1,4 @@
-"""A network without sockets, for peers that meet each other: it records all packets, and can fail."""
+"""A network without sockets for peers that talk to each other: it records all packets, and it can fail."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .peer.queues import Queue
 from .peer.switches import Switches
 
 A, B, C = (UUID(int=0x0A0A0A0A << 96 | n) for n in (1, 2, 3))
-"""Three queue managers, at the three addresses."""
+"""The GUIDs of three queue managers; each of them has one of the three addresses."""
 AT_A, AT_B, AT_C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 
 @dataclass
 class Tapped(trio.abc.Stream):
-    """One end of a connection; each `send_all` of a peer is one packet."""
+    """One end of a connection; each `send_all` call of a peer sends one packet."""
 
     inner: trio.abc.Stream
     wire: Wire
@@ -48,7 +48,7 @@ class Tapped(trio.abc.Stream):
 
 @dataclass
 class Wire:
-    """The network, and what crossed it: for each packet its sender and its bytes."""
+    """The network, and the packets that crossed it, each with its sender and its bytes."""
 
     packets: list[tuple[str, bytes]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Wire:
         return response
 
     def of(self, own: str, codec: Codec | None = None) -> list[Packet]:
-        """Return the packets that one of them sent, as records."""
+        """Return, as records, the packets that one of the addresses sent."""
         return [(codec or Codec()).unpack(data) for address, data in self.packets if address == own]
 
 
@@ -111,7 +111,7 @@ ADDRESSES = {A: AT_A, B: AT_B, C: AT_C}
 def pair(
     wire: Wire, ours: Switches | None = None, theirs: Switches | None = None, **both: Any
 ) -> tuple[Peer, Peer]:
-    """Return two peers that know each other; B has a queue of each kind, A has `replies`."""
+    """Return two peers that know each other; B has a queue of each kind, and A has the queue `replies`."""
     a = Peer(A, AT_A, wire, [Queue("replies", 3)], dict(ADDRESSES), ours or Switches(), **both)
     queues = [Queue("orders", 10, transactional=True), Queue("notes", 11)]
     b = Peer(B, AT_B, wire, queues, dict(ADDRESSES), theirs or Switches(), **both)

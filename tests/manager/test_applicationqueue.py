@@ -42,7 +42,7 @@ MINUTE: dict[str, Any] = {**ASKED, "time_to_reach_queue_s": 60}
 
 
 def with_letters(net: Net, *more: QueueDeclaration) -> Net:
-    """A net in which `a` has queues for dead letters."""
+    """Return a net in which `a` has queues for dead letters."""
     net.nodes["a"].queues = (ADMIN, FAILED_ORDERS, FAILED_NOTES, PUBLIC_LETTERS, *more)
     net.start("a")
     return net
@@ -50,13 +50,13 @@ def with_letters(net: Net, *more: QueueDeclaration) -> Net:
 
 @pytest.fixture
 def net() -> Net:
-    """Three nodes in a row; messages that expire at `a` may be in doubt, and are soon sent again."""
+    """Return three nodes in a row; messages that expire at `a` may be in doubt, and are soon sent again."""
     net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=replace(TALKATIVE, expire_sent=FIGURES))
     return with_letters(net)
 
 
 def cut_off(net: Net) -> None:
-    """A net in which `a` hears nobody any more."""
+    """Change a net so that `a` no longer hears from anybody."""
     net.blocked.add(frozenset("ab"))
     net.cut("a", "b")
 
@@ -83,7 +83,9 @@ def nothing_waits(net: Net) -> bool:
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize(("way", "transactional"), CASES)
 def test_a_letter_of_ours_lies_in_the_queue_that_was_chosen(way: Way, transactional: bool) -> None:
-    """A transactional message comes back to its sender from anywhere; another message, only if it ends here."""
+    """A transactional message comes back to its sender from anywhere; any other message does so only if it ends
+    here.
+    """
     net = with_letters(a_system())
     chosen = {"dead_letter_queue": CHOSEN[transactional], "recoverable": True}
     walk(net, way, transactional, [chosen, {"journal_negative": True, "recoverable": True}])
@@ -130,7 +132,9 @@ def test_an_express_message_that_is_late_here_lies_there_as_well(net: Net) -> No
 @pytest.mark.parametrize("dies_committed", [False, True])
 @pytest.mark.parametrize("dies_at", range(1, 8))
 def test_the_choice_is_on_disk_with_the_message(net: Net, dies_at: int, dies_committed: bool) -> None:
-    """`a` dies at each of its first batches, before or after its commit: one letter exists, or nothing was accepted."""
+    """`a` dies at each of its first batches, before or after its commit: then either one letter exists, or nothing was
+    accepted.
+    """
     node = net.nodes["a"]
     node.dies_at, node.dies_committed = node.batch_count + dies_at, dies_committed
     net.send("a", at("c", 99), "x", **ASKED)
@@ -145,7 +149,7 @@ def test_the_choice_is_on_disk_with_the_message(net: Net, dies_at: int, dies_com
 
 
 def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> None:
-    """The copy that comes back has crossed sessions, but its choice has not: the data kept here shows it."""
+    """The copy that comes back has crossed sessions, but the choice has not: the data that was kept here shows it."""
     net.route("b", "c", "a")
     net.start("b")
     net.send("a", at("c", 16), "lost", **ASKED)
@@ -157,7 +161,7 @@ def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> 
 
 
 def test_what_has_arrived_by_another_way_does_not_end_when_a_copy_comes_back(net: Net) -> None:
-    """The message's OrderAck comes with the copy, before the store has been asked."""
+    """The message's OrderAck arrives together with the copy, before the store has been asked."""
     copy = decode_message(_sent(net, 16))
     copy.user.hop_count = HOP_LIMIT
     assert copy.transaction is not None
@@ -178,7 +182,9 @@ def test_what_has_arrived_by_another_way_does_not_end_when_a_copy_comes_back(net
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_message_leaves_as_it_would_without_a_choice(transactional: bool, again: bool) -> None:
-    """This holds the first time, on another session, and when it is sent again because no OrderAck came."""
+    """This holds when the message is first sent, on another session, and when it is resent because no OrderAck
+    arrived.
+    """
     sent: list[list[bytes]] = []
     drafts: list[dict[str, Any]] = [{"dead_letter_queue": CHOSEN[transactional]}, {"journal_negative": True}]
     for draft in drafts:
@@ -198,7 +204,7 @@ def test_a_message_leaves_as_it_would_without_a_choice(transactional: bool, agai
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 def test_a_choice_that_comes_over_a_session_is_no_choice_of_ours(net: Net) -> None:
-    """A neighbour brings a message that claims to be ours, and names our queue."""
+    """A neighbor brings a message that claims to be ours and names our queue."""
     for number in (16, 99):
         message = replace(
             decode_message(_sent(net, number)), trailing=headers_behind(FAILED_ORDERS.path_name)
@@ -212,7 +218,7 @@ def test_a_choice_that_comes_over_a_session_is_no_choice_of_ours(net: Net) -> No
 
 
 def _sent(net: Net, number: int) -> bytes:
-    """Return a packet of a message of `a` that has JN and has left."""
+    """Return the packet of a message that `a` has sent with JN."""
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c", number), "x", transactional=True, journal_negative=True)
     net.pass_ms(10)
@@ -336,7 +342,7 @@ def test_after_its_order_ack_a_message_in_doubt_is_a_letter_there_once_more_if_i
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.parametrize("leaving", ["received", "rejected", "purged", "deleted", "stays"])
 def test_a_letter_has_ended_and_nothing_follows_when_it_leaves(net: Net, leaving: str) -> None:
-    """No acknowledgment is sent, no further copy is kept, and the letter waits as long as it takes."""
+    """No acknowledgment is sent, no further copy is kept, and the letter waits for as long as necessary."""
     cut_off(net)
     asked: dict[str, Any] = {"acknowledgments": 0xF, "admin_queue": at("a", 5).name, "journal_positive": True}
     net.send("a", at("c", 16), "x", **ASKED, time_to_be_received_s=60, **asked)
@@ -468,7 +474,7 @@ def test_a_queue_that_cannot_have_its_letters_is_refused_by_name(draft: dict[str
 
 
 def test_the_longest_name_fits_beside_the_longest_body(net: Net) -> None:
-    """The room reserved for the name is enough: a message that large is accepted, and becomes a letter."""
+    """The room that is reserved for the name suffices: a message of that size is accepted, and becomes a letter."""
     name = "n" * 124
     net.nodes["a"].up.make(QueueDeclaration(name, 0))
     net.run()

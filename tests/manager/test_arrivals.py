@@ -1,4 +1,4 @@
-"""The treatment of arriving messages."""
+"""How arriving messages are treated."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 SEQUENCE = TxSequenceId(time_stamp=50, ordinal=1)
 ORDERS_NUMBER = 1
-"""The number of the queue `orders` in the store, the first of a new node."""
+"""The number that the store gives to the queue `orders`, the first one of a new node."""
 
 
 def a_message(number: int = 0, *, previous: int | None = None, **changes: Any) -> UserMessage:
-    """Return a message from `a` to `c`; transactional if it has a number."""
+    """Return a message from `a` to `c`; it is transactional if it has a number."""
     header = None
     if number:
         header = TransactionHeader(
@@ -138,7 +138,7 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_an_order_ack_says_if_nothing_was_accepted_of_the_sequence_that_came() -> None:
-    """If the beginning was acknowledged, that was by an earlier state of the destination's store, which is lost."""
+    """If the beginning was acknowledged, an earlier state of the destination's store did so, and that state is lost."""
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(2))
     net.pass_ms(600)
@@ -194,7 +194,7 @@ def test_what_is_held_for_a_queue_that_is_deleted_is_forgotten_and_its_sender_st
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_copy_of_what_came_before_its_queue_was_deleted_is_not_refused() -> None:
-    """Otherwise the copy's sender would hear that a message which was received never came."""
+    """Otherwise, the copy's sender would be told that a message that was received never arrived."""
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(1))
     assert net.receive("c", "orders") == [b"m1"]
@@ -226,7 +226,7 @@ def test_a_message_that_is_over_is_refused_at_its_destination(number: int, age_s
 def test_an_intermediate_refuses_what_is_over_but_passes_transactional_messages_on(
     net: Net, number: int
 ) -> None:
-    """Only the destination knows whether it has had a transactional message before."""
+    """Only the destination knows whether it has already had a transactional message."""
     arrive(net, "b", a_message(number, sent_time_s=net.now.utc_s - 6, time_to_reach_queue_s=5))
     assert len(messages(net, "b", "c")) == number
     assert net.nodes["b"].up.status().refused == 1 - number
@@ -507,7 +507,7 @@ def strays(net: Net) -> int:
 
 @pytest.fixture
 def retaining() -> tuple[Net, TxSequenceId]:
-    """Let `a` retain three messages that `c` has; the OrderAck has not left yet."""
+    """Make `a` retain three messages that `c` has; their OrderAck has not been sent yet."""
     net = chain("a", "c", queues=[ORDERS])
     for number in range(3):
         net.send("a", at("c"), f"m{number}", transactional=True, final_ack=number == 2)
@@ -735,7 +735,7 @@ PUBLIC_ORDERS = queue("orders", public=guid_of("public"))
 
 
 def spelled(name: QueueName, number: int, **changes: Any) -> UserMessage:
-    """Return a transactional message for `orders` under one of its names."""
+    """Return a transactional message for `orders`, addressed by one of the queue's names."""
     manager = NULL_GUID if isinstance(name, str) else C
     return a_message(number, destination=name, destination_manager=manager, **changes)
 
@@ -750,7 +750,7 @@ def spelled(name: QueueName, number: int, **changes: Any) -> UserMessage:
 def test_a_stream_goes_on_under_any_spelling_of_its_queue(
     names: list[QueueName], lost: set[int], restarts: set[int]
 ) -> None:
-    """Each message may spell the queue's name differently; a lost one comes again under the name that it had."""
+    """Each message may spell the queue's name differently; a lost one is sent again under the name that it had."""
     net = chain("a", "c", queues=[PUBLIC_ORDERS])
     stream = [spelled(name, number) for number, name in enumerate(names, 1)]
     for number, message in enumerate(stream, 1):
@@ -805,7 +805,7 @@ def test_a_message_under_another_spelling_is_answered_for_when_it_is_received() 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 @pytest.mark.parametrize("time_stamps", [(60, 50), (50, 60)])
 def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stamps: tuple[int, int]) -> None:
-    """Ours did so with stores of layout 4; each spelling has a separate TimeStamp."""
+    """Our nodes did so with stores of layout 4; each spelling has its own TimeStamp."""
     net = chain("a", "c", queues=[ORDERS])
     spellings = (r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders")
     expected = []
@@ -827,7 +827,7 @@ def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stam
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 def test_two_sequences_of_one_name_that_an_older_store_kept_apart_both_go_on() -> None:
-    """With stores of layout 4, names that differed in case were different, and each had a separate TimeStamp."""
+    """In stores of layout 4, names that differed only in case were different names, and each had its own TimeStamp."""
     net = chain("a", "c", queues=[ORDERS])
     upper, lower = r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders"
     streams = {upper: TxSequenceId(time_stamp=60, ordinal=3), lower: TxSequenceId(time_stamp=50, ordinal=9)}

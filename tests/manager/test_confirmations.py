@@ -1,4 +1,4 @@
-"""The effect of OrderAcks and FinalAcks at the sender, whenever and however often they come."""
+"""The effect of OrderAcks and FinalAcks on the sender, no matter when and how often they arrive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_a_resend_goes_on_at_once_behind_a_message_that_is_refused() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_message_that_was_refused_in_several_copies_at_once_is_one_dead_letter(net: Net) -> None:
-    """The resends wait at the intermediate, arrive together, and each is answered; the answers also come together."""
+    """The resends wait at the intermediate, and arrive together; each is answered, and the answers also arrive
+    together.
+    """
     net.kill("c")
     net.send("a", at("c", 99), "nowhere", transactional=True, journal_negative=True)
     for _ in range(3):
@@ -67,7 +69,7 @@ def test_a_message_that_was_refused_in_several_copies_at_once_is_one_dead_letter
 def test_an_own_message_that_comes_back_in_circles_is_one_dead_letter_and_the_sequence_goes_on(
     net: Net,
 ) -> None:
-    """The message goes to and fro between `a` and `b`, and the hop that is one too many leads to `a`."""
+    """The message goes back and forth between `a` and `b`; the hop that exceeds the limit leads to `a`."""
     net.route("b", "c", "a")
     net.start("b")
     net.send("a", at("c"), "lost", transactional=True, journal_negative=True)
@@ -87,7 +89,7 @@ def test_an_own_message_that_comes_back_in_circles_is_one_dead_letter_and_the_se
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_final_ack_that_comes_before_its_order_ack_stands_for_it(net: Net) -> None:
-    """The application receives at once; the OrderAck waits half a second for more to acknowledge."""
+    """The application receives at once, while the OrderAck waits half a second for more messages to acknowledge."""
     net.send("a", at("c"), "x", transactional=True, journal_positive=True)
     net.send("a", at("c"), "y", transactional=True)
     net.run()
@@ -126,7 +128,9 @@ def test_a_message_waits_for_its_final_ack_through_restarts(net: Net, restarted:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
 def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(net: Net) -> None:
-    """An OrderAck and a FinalAck have bits that nobody should set; in earlier versions they went to a missing queue."""
+    """An OrderAck and a FinalAck have bits set that nobody should set; earlier versions put such messages in a missing
+    queue.
+    """
     net.send("a", at("c"), "x", transactional=True, journal_positive=True)
     net.send("a", at("c"), "y", transactional=True)
     net.run()
@@ -159,7 +163,7 @@ def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(n
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_final_ack_that_comes_twice_is_acted_upon_once(net: Net) -> None:
-    """The second one has a different MessageID, so the receiver does not take it for a duplicate."""
+    """The second FinalAck has a different MessageID, so the receiver does not recognize it as a duplicate."""
     net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
     net.run()
     net.receive("c", "orders")
@@ -178,7 +182,9 @@ def test_a_final_ack_that_comes_twice_is_acted_upon_once(net: Net) -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: bool) -> None:
-    """Of four messages one is received, one rejected, one refused, one expires; `a` is killed at each of its steps."""
+    """Of four messages, one is received, one is rejected, one is refused, and one expires; `a` is killed at each of its
+    steps.
+    """
     for step in range(1, steps_of_a() + 1):
         net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
         net.nodes["a"].dies_at, net.nodes["a"].dies_committed = step, committed
@@ -197,7 +203,7 @@ def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: 
 
 
 def four_ends(net: Net) -> None:
-    """Send four messages and let them end; a sender repeats those lost in a kill."""
+    """Send four messages, and let them end in different ways; the sender repeats those that are lost in a kill."""
     asked = {"transactional": True, "journal_negative": True, "journal_positive": True}
     for body, number in (("received", 16), ("rejected", 16), ("refused", 99), ("expired", 16)):
         timing: dict[str, Any] = {"time_to_be_received_s": 30} if body == "expired" else {}
@@ -222,7 +228,7 @@ def four_ends(net: Net) -> None:
 
 
 def steps_of_a() -> int:
-    """Return how many batches `a` carries out if nobody is killed."""
+    """Return the number of batches that `a` carries out if nobody is killed."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
     four_ends(net)
     net.pass_ms(10_000)
@@ -230,7 +236,7 @@ def steps_of_a() -> int:
 
 
 def nothing_waits(net: Net) -> bool:
-    """Whether no outcome, acknowledgment or message is on its way any more."""
+    """Return whether no outcome, acknowledgment or message is on its way any longer."""
     net.pass_ms(2_000)
     kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING, QueueKind.HELD)
     return not any(node.store.waiting(kind) for node in net.nodes.values() for kind in kinds)

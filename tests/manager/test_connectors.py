@@ -1,4 +1,4 @@
-"""Connector queues: a foreign system has two queues, and the message itself shows which one it is for."""
+"""Connector queues: a foreign system has two of them, and the message itself shows which one it is for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ ADMIN = queue("admin", 18, transactional=False)
 
 
 def a_net(*queues: object) -> Net:
-    """A net in which `c` is the connector server, beyond an intermediate; `a` has a queue for acknowledgments."""
+    """Return a net in which `c` is the connector server, behind an intermediate; `a` has a queue for
+    acknowledgments.
+    """
     net = chain("a", "b", "c", queues=queues or (PLAIN, XACT))  # type: ignore[arg-type]
     net.nodes["a"].queues = (ADMIN,)
     publish(net, {"mainframe": "c"})
@@ -31,7 +33,7 @@ def a_net(*queues: object) -> Net:
 
 
 def connector(net: Net, frm: str = "a", *, transactional: bool) -> Destination:
-    """Return the meaning of a connector format name at a node."""
+    """Return the destination that a connector format name stands for at a node."""
     node = net.nodes[frm]
     found = destination_of(ConnectorName(FOREIGN, transactional), node.routes, node.guid)
     assert found is not None
@@ -119,7 +121,7 @@ def test_a_connector_server_with_half_of_the_queues_refuses_the_other_half_by_cl
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.15")
 def test_acknowledgments_go_to_the_connector_queue_for_what_is_not_transactional() -> None:
-    """An application of the foreign system requests the acknowledgments; its message is at `c` like any other."""
+    """An application of the foreign system asks for the acknowledgments; its message is at `c`, like any other."""
     net = a_net()
     draft = Draft(
         body=b"x", admin_queue=f"CONNECTOR={guid_text(FOREIGN)}", acknowledgments=ACKNOWLEDGE_ARRIVAL

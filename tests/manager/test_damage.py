@@ -1,4 +1,4 @@
-"""One damaged row affects one message in an SQLite store: all others arrive once and in order."""
+"""In an SQLite store, one damaged row affects only one message: all others arrive once and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 ADMIN = queue("admin", 5, transactional=False)
 NOTES_17, ORDERS_16 = 17, 16
 SMALL: Final = LogLimits(segment_bytes=1 << 20, reserve_bytes=0)
-"""The limits of a log: hundreds of stores are opened here, so none of them reserves 16 MiB."""
+"""The limits of a log: because hundreds of stores are opened here, none of them reserves 16 MiB."""
 COUNT: Final = 12
 BODY: Final = 900
 
@@ -53,7 +53,7 @@ def numbers(found: list[bytes]) -> list[int]:
 
 
 class Stores:
-    """The nodes of a Net with stores on disk, which can be damaged between two lives."""
+    """The nodes of a Net, with stores on disk that can be damaged between two lives of a node."""
 
     def __init__(self, folder: Path) -> None:
         self.net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(resident_messages=4))
@@ -77,7 +77,7 @@ class Stores:
             self._opened.pop(name).close()
 
     def end(self) -> None:
-        """Close everything."""
+        """Close all stores."""
         for store in self._opened.values():
             store.close()
 
@@ -93,7 +93,9 @@ class Stores:
             return db.execute(statement, values).fetchall()
 
     def hurt(self, name: str, kind: QueueKind, how: str, *which: int) -> list[Any]:
-        """Damage the packets of messages in the queue of a kind, by their places there; return the damaged rows."""
+        """Damage the packets of some messages, given by their places in a queue of this kind; return the damaged
+        rows.
+        """
         found = self.rows(
             name,
             "SELECT key FROM message JOIN queue ON key >> 40 = queue.queue WHERE kind = ? ORDER BY key",
@@ -119,7 +121,9 @@ class Stores:
         return self.rows(name, "SELECT * FROM quarantine")
 
     def opens_whole(self, name: str) -> None:
-        """Check that a store, closed and opened again, has nothing to report, and that all counts are right."""
+        """Check that a store that is closed and opened again has nothing to report, and that all its counts are
+        right.
+        """
         self.close(name)
         self.start(name)
         assert self.net.nodes[name].up.status().damaged == 0
@@ -134,7 +138,7 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
 
 
 def take(net: Net, name: str, where: str) -> list[UserMessage]:
-    """Take everything from a queue."""
+    """Take all messages from a queue, and return them."""
     node, found = net.nodes[name], list[UserMessage]()
     while not node.up.is_empty(where):
         node.received.clear()

@@ -1,4 +1,4 @@
-"""Dead-letter queues and journals: messages kept there have ended; and dead letters sent back."""
+"""Dead-letter queues and journals: the messages kept there have ended. Dead letters can be sent again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADMIN = queue("admin", 5, transactional=False)
 NOTES = queue("notes", 17, transactional=False)
 ORDERS = QueueDeclaration("orders", 16, transactional=True, journal=True)
 FULL = QueueDeclaration("late notes", 21, quota_bytes=1)
-"""Settings of a queue in which nothing fits, so that its messages become dead letters at its node."""
+"""The declaration of a queue in which nothing fits, so that its messages become dead letters at its node."""
 QUEUE_NAMES = st.sampled_from(
     [
         *(rf"PRIVATE={guid_text(guid_of(name))}\0000000{number}" for number, name in enumerate("abc")),
@@ -68,7 +68,9 @@ def test_what_was_not_received_in_time_stays_a_dead_letter_until_somebody_takes_
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.parametrize("leaving", ["received", "committed", "rejected", "purged"])
 def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leaving: str) -> None:
-    """The messages are dead letters at their source or destination, in a source journal, or in a queue's journal."""
+    """The messages are dead letters at their source or destination, or they are in a source journal or in a queue's
+    journal.
+    """
     a, c = net.nodes["a"].up, net.nodes["c"].up
     asked = {**EVERYTHING, "admin_queue": at("c", 5).name}
     net.send("a", at("c", 99), "nowhere", transactional=True, **asked)
@@ -98,14 +100,18 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
 
 
 EXTENSION = bytes.fromhex("0c000000 30000000 01 000000")
-"""ExtensionHeader ([MS-MQRR] 2.2.5.2): 12 bytes, 48 more behind it, and DL set, because a DeadLetterHeader is there."""
+"""ExtensionHeader ([MS-MQRR] 2.2.5.2): 12 bytes, followed by 48 more; DL is set, because there is a
+DeadLetterHeader.
+"""
 OWN_LETTERS = (48).to_bytes(4, "little") + "shop\\private$\\letters\0".encode("utf-16-le")
-"""DeadLetterHeader ([MS-MQRR] 2.2.5.4): its size, and the path name of an application's queue for dead letters."""
+"""DeadLetterHeader ([MS-MQRR] 2.2.5.4): its size, and the path name of an application's own dead-letter queue."""
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_the_headers_of_an_application_s_own_dead_letter_queue_are_passed_on_and_not_read(net: Net) -> None:
-    """The headers come after everything in [MS-MQMQ] 2.2.20; the whole letter, with them, is in the system's queue."""
+    """The headers follow everything in [MS-MQMQ] 2.2.20; the whole letter, headers included, is in the system's
+    queue.
+    """
     message = a_user_message(
         source=guid_of("a"), destination_manager=guid_of("c"), destination=21, journal_negative=True
     )
@@ -124,7 +130,7 @@ def test_the_headers_of_an_application_s_own_dead_letter_queue_are_passed_on_and
 
 
 def dead_letters(net: Net, count: int = 3) -> None:
-    """Make dead letters of `a` and of `c`: messages for a missing queue and for a full one."""
+    """Create dead letters of `a` and of `c`: messages to a missing queue, and messages to a full one."""
     for number in range(count):
         for transactional in (True, False):
             net.send(
@@ -141,7 +147,7 @@ def dead_letters(net: Net, count: int = 3) -> None:
 
 
 def open_queues(net: Net) -> None:
-    """Create the missing queue, and give the other one room."""
+    """Create the missing queue, and give the full one room."""
     net.kill("c")
     net.nodes["c"].queues = (ADMIN, NOTES, ORDERS, queue("late orders", 20), replace(FULL, quota_bytes=None))
     net.start("c")
@@ -177,7 +183,7 @@ def test_an_operator_may_choose_which_go_back(net: Net) -> None:
 
 @pytest.mark.parametrize("what", ["no such queue here", "public queue unknown", "no name", "queue full"])
 def test_what_cannot_be_sent_stays_a_dead_letter(net: Net, what: str) -> None:
-    """Such a message is for a queue of `c` itself, or has made too many hops."""
+    """Such a message is for a queue of `c` itself, or has crossed too many hops."""
     passing = what in ("public queue unknown", "no name")
     message = a_user_message(
         source=guid_of("a"),
@@ -288,7 +294,7 @@ def test_a_packet_tells_all_that_its_application_wrote(draft: Draft, transaction
 
 
 def test_a_message_that_asks_for_acknowledgments_and_names_no_queue_for_them_can_go_back(net: Net) -> None:
-    """Such a packet is odd but not forbidden; no application can hand in one like it."""
+    """Such a packet is odd but not forbidden; no application can submit a message like it."""
     arrive(
         net,
         "c",

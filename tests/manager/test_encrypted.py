@@ -32,7 +32,7 @@ ORDERS = queue("orders")
 EVERYWHERE: Final = (DEADLETTER, DEADXACT, JOURNAL, "notes", "orders")
 
 SECURITY: Final = bytes.fromhex("a000 0000 0800 0000 00000000 00000000") + b"a secret"
-"""A SecurityHeader, byte by byte: EB and AI in its flags, and of all optional parts only a key of 8 bytes."""
+"""A SecurityHeader, byte by byte: EB and AI are set in its flags; its only optional part is a key of 8 bytes."""
 
 
 def a_chain(settings: Settings | None = None) -> Net:
@@ -110,9 +110,9 @@ def test_it_is_in_no_queue_and_its_sender_is_told_if_insecure_nacks_are_sent(
 def test_a_transactional_one_is_refused_by_one_final_ack_when_its_turn_has_come(
     order: tuple[int, ...],
 ) -> None:
-    """Number 2 is encrypted.
+    """Message 2 is encrypted.
 
-    Later messages are not held behind it, and nobody reports anything more about its copies.
+    It does not hold up later messages, and nobody reports anything more about its copies.
     """
     net = a_chain()
     for number in order:

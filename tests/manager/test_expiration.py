@@ -1,4 +1,4 @@
-"""Messages whose time is over, wherever they are and whatever the clock does."""
+"""Messages that have expired, wherever they are, and whatever the clock does."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_message_with_no_time_to_spare_is_over_when_the_next_second_begins(net
 @pytest.mark.parametrize("kind", ["express", "recoverable", "transactional"])
 @pytest.mark.parametrize("which", ["time_to_reach_queue_s", "time_to_be_received_s"])
 def test_a_message_expires_in_the_second_after_its_last(net: Net, kind: str, which: str) -> None:
-    """CURRENT_TIME minus SentTime has to be greater than the time that it was given."""
+    """A message expires when CURRENT_TIME minus SentTime is greater than the time that the message was given."""
     net.blocked.add(frozenset("ab"))
     timing: dict[str, Any] = {which: 100}
     net.send(
@@ -74,7 +74,7 @@ def test_a_message_expires_in_the_second_after_its_last(net: Net, kind: str, whi
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_session(net: Net) -> None:
-    """The neighbour hears nothing and acknowledges nothing; when the session ends, the message's time is over."""
+    """The neighbor hears nothing and acknowledges nothing; when the session ends, the message has expired."""
     net.send("a", at("c", 17), "heard")
     net.run()
     net.nodes["b"].hears = deaf
@@ -94,8 +94,9 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
 def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
     recoverable: bool, answers: bool
 ) -> None:
-    """The neighbour may have the message nevertheless. If the neighbour answers late, the session continues; if it does
-    not answer, the message is not sent again.
+    """Even so, the neighbor may have the message.
+
+    If the neighbor answers late, the session continues; if it does not answer, the message is not sent again.
     """
     net = chain("a", "b", queues=[NOTES], settings=BY_THE_FIGURES)
     net.send("a", at("b", 17), "heard")
@@ -161,7 +162,7 @@ def test_by_the_figures_what_expires_and_is_no_dead_letter_is_journaled_if_it_as
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_transactional_message_that_was_sent_expires_nowhere_but_at_its_destination() -> None:
-    """The message arrived in time and was received; the OrderAck comes long after its time is over."""
+    """The message arrived in time and was received; its OrderAck arrives long after the message has expired."""
     net = chain("a", "b", "c", queues=[ORDERS])
     net.send("a", at("c"), "x", transactional=True, time_to_reach_queue_s=60, journal_negative=True)
     net.run()
@@ -182,7 +183,7 @@ def test_a_transactional_message_that_was_sent_expires_nowhere_but_at_its_destin
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_an_intermediate_passes_on_a_transactional_message_whose_time_is_over(net: Net) -> None:
-    """The destination refuses the message because it never had it, and the sender waits for that FinalAck."""
+    """The destination refuses the message because it never had it; the sender waits for the FinalAck that says so."""
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c"), "late", transactional=True, time_to_reach_queue_s=60, journal_negative=True)
     net.send("a", at("c"), "next", transactional=True)
@@ -201,8 +202,9 @@ def test_an_intermediate_passes_on_a_transactional_message_whose_time_is_over(ne
 def test_by_the_figures_an_intermediate_ends_a_transactional_message_and_its_sender_is_told(
     net: Net, late: str, restart: bool
 ) -> None:
-    """A FinalAck reports the end, because an OrderAck cannot be negative. The FinalAck is about one copy, so the dead
-    letter is in doubt, and the next message bridges the gap.
+    """A FinalAck reports the end, because an OrderAck cannot be negative.
+
+    The FinalAck is about one copy only, so the dead letter is in doubt, and the next message bridges the gap.
     """
     net.nodes["a"].queues = (ADMIN,)
     net.nodes["b"].settings = BY_THE_FIGURES
@@ -412,7 +414,9 @@ def test_what_a_node_that_stopped_had_handed_out_expires_when_it_is_there_again(
 def test_what_expires_in_a_backlog_on_disk_is_found_and_the_rest_keeps_its_order(
     where: str, down: bool
 ) -> None:
-    """Memory holds eight messages of a queue; two thirds of a thousand expire, at two times."""
+    """Memory holds only eight messages of a queue; of a thousand messages, two thirds expire, at two different
+    times.
+    """
     net = chain("a", "c", queues=[NOTES], settings=SMALL)
     if where == "a":
         net.blocked.add(frozenset("ac"))
@@ -488,7 +492,9 @@ def test_times_beyond_the_end_of_a_32_bit_clock_do_not_wrap(net: Net, seconds: i
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["a", "b", "c"])
 def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
-    """This covers a transactional message that was sent or is passed on, a dead letter, and one that is handed out."""
+    """This holds for a transactional message that was sent or passed on, a dead letter, and a message that an
+    application has.
+    """
     net.send("a", at("c"), "first", transactional=True)
     net.run()
     net.blocked.add(frozenset("bc"))

@@ -1,4 +1,6 @@
-"""Whatever a peer sends, a queue manager's reports about it are short, on one line, and cannot control a terminal."""
+"""Whatever a peer sends, what a queue manager reports about it is short, fits on one line, and cannot control a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ GREETING: Final = encode_packet(
     establish_connection(client=guid_of("a"), server=guid_of("c"), time_stamp_ms=0)
 ) + encode_packet(ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64))
 HOLE: Final = "\u4e4e"
-"""A character that becomes a NUL on the wire: the text is refused, and quoted."""
+"""A character that becomes a NUL on the wire, so that the text is refused, and quoted in the error."""
 NAMES: Final = HOSTILE.map(lambda text: text.replace("\0", "")) | st.sampled_from(
     [
         "OS:" + "m" * 250 + "\\" + "q" * 124,
@@ -54,7 +56,7 @@ NAMES: Final = HOSTILE.map(lambda text: text.replace("\0", "")) | st.sampled_fro
 
 @st.composite
 def hostile_messages(draw: st.DrawFn) -> bytes:
-    """Draw a message with malicious names and texts, for us, for its receiver, or for others."""
+    """Draw a message with malicious names and texts; it is for us or for others."""
     message: UserMessage = draw(st.builds(a_full_message) | user_messages())
     user = message.user
     user.queue_manager_address = draw(st.sampled_from([guid_of("c"), NULL_GUID, guid_of("d")]))
@@ -72,7 +74,7 @@ ANYTHING: Final = hostile_messages() | nearly_valid_packets() | packets().map(en
 
 
 def is_fit(text: object) -> bool:
-    """Whether a text is fit for a log, a table or a terminal."""
+    """Return whether a text may be shown in a log, a table or a terminal."""
     return len(str(text)) <= TEXT_LIMIT and str(text).isprintable()
 
 
@@ -86,7 +88,7 @@ def with_a_neighbour(*queues: QueueDeclaration) -> Net:
 
 
 def said_by(net: Net, name: str) -> list[object]:
-    """Return everything that a queue manager has reported about the messages it was sent."""
+    """Return everything that a queue manager has reported about the messages that were sent to it."""
     node = net.nodes[name]
     status = node.up.status()
     said: list[object] = [value for note in node.notes for value in note.facts.values()]
@@ -141,7 +143,7 @@ def test_what_is_told_of_a_message_that_waits_is_fit_too(packet: bytes) -> None:
 
 
 def refusal(judge: Callable[[Any], object], data: object) -> MqprotoError | None:
-    """Return the error text for these bytes or this text."""
+    """Return the error that these bytes or this text cause; None if there is none."""
     try:
         judge(data)
     except (WireFormatError, FormatNameError) as error:
@@ -170,7 +172,7 @@ def test_no_refusal_of_a_name_has_more_of_it(text: str, spelling: str) -> None:
 
 @pytest.mark.parametrize("megabytes", [1, 4])
 def test_one_packet_of_bad_text_is_one_line_of_log(megabytes: int) -> None:
-    """The text of a SoapHeader contains a NUL; in earlier versions all of it was in the log, escaped."""
+    """The text of a SoapHeader contains a NUL; earlier versions wrote the whole text to the log, with escapes."""
     message = a_full_message()
     assert message.soap is not None
     message.soap.header = HOLE + "\n" * (megabytes * 500_000 - 2_000)

@@ -1,4 +1,4 @@
-"""The MessageIDHistoryTable, against a plain set, and in whole queue managers whose links break."""
+"""The MessageIDHistoryTable: compared with a plain set, and in whole queue managers whose connections break."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START = at(0)
 
 
 class Table:
-    """A history with everything that it needs, and a disk from which it can be restored."""
+    """A history with everything that it needs, including a disk from which it can be restored."""
 
     def __init__(self, size: int = 10_000, window: int = 1, disk: Disk | Store | None = None) -> None:
         self.settings = Settings(remove_duplicate_size=size, window_size=window)
@@ -87,7 +87,7 @@ NEIGHBOURS = (guid_of("n1"), guid_of("n2"))
 
 @st.composite
 def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
-    """Draw events of a node with two neighbours, each of which passes on messages of several senders."""
+    """Draw events of a node that has two neighbors; each of these passes on messages from several senders."""
     message = st.tuples(st.just("message"), st.integers(0, 1), st.sampled_from(SOURCES), st.booleans())
     broken = st.tuples(st.just("break"), st.integers(0, 1), st.integers(0, 100))
     others = st.sampled_from([("commit",), ("restart",), ("clean up", 1), ("clean up", 4_000)])
@@ -98,7 +98,7 @@ def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 @given(events=events(), window=st.integers(1, 6))
 def test_whatever_may_come_twice_is_known_when_it_does(events: list[tuple[object, ...]], window: int) -> None:
-    """Each neighbour repeats its latest messages, at most a window of them; the oracle is a plain set."""
+    """Each neighbor repeats its latest messages, at most a window of them; a plain set is the oracle."""
     # Two neighbours and a stranger: each has its share.
     size = 3 * WINDOWS_REMEMBERED * window
     table = Table(size, window)
@@ -190,7 +190,7 @@ def test_a_window_that_is_larger_than_what_is_remembered_is_refused() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_two_senders_that_count_alike_do_not_lose_messages_to_each_other() -> None:
-    """By the letter of the text, only the ordinals are compared."""
+    """If the specification is taken literally, only the ordinals are compared."""
     table = Table()
     assert not table.is_duplicate(1)
     assert [table.knows(1, source=source) for source in (A, B)] == [True, False]
@@ -367,7 +367,7 @@ def test_what_is_forgotten_goes_from_the_disk_in_the_next_transaction() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_a_message_for_others_that_comes_back_with_more_hops_is_no_duplicate() -> None:
-    """The way that the message took is gone: a node that discards the message loses it."""
+    """The route that the message took no longer exists: a node that discards the message loses it."""
     table = Table(size=4)
     judged = [
         table.history.is_duplicate(A, 1, at(0), table.writes, recoverable=True, hop_count=hop_count)

@@ -1,4 +1,4 @@
-"""All queues of a node, by each of their names."""
+"""All queues of a node, found by each of their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that leaves: queues and sequences by destination, and numbers that are never used twice."""
+"""Everything that leaves: queues and sequences for each destination, and numbers that are never used twice."""
 
 from __future__ import annotations
 
@@ -114,9 +114,10 @@ def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_fir
 def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_messages_follow(
     before: list[tuple[str, bool, bool]], after: list[str], is_lost: bool
 ) -> None:
-    """The store kept a sequence for each spelling, with separate TimeStamps and separate AwaitingFinalACKTables.
+    """The store kept a sequence for each spelling; each had its own TimeStamp and its own AwaitingFinalACKTable.
 
-    is_lost: the destination's store is lost in between, so that the new one does not know several of them.
+    is_lost: whether the destination's store is lost in between, so that the new one does not know several of the
+        sequences.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mqproto.manager.ownsequences.one_spelling", lambda name: name)
@@ -232,7 +233,7 @@ def test_a_sequence_whose_queue_for_final_acks_a_hurt_store_has_lost_gets_anothe
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 @pytest.mark.parametrize("by_manager", [False, True])
 def test_a_direct_name_calls_its_host_also_after_a_restart(by_manager: bool) -> None:
-    """`a` knows no route by that host name, or only that a queue manager is behind it."""
+    """`a` knows no route to that host name; at most it knows that a queue manager is there."""
     net = a_pair()
     node = net.nodes["a"]
     node.routes = Routes(managers=node.routes.managers)
@@ -270,7 +271,9 @@ def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_name
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_acknowledgments_go_by_guid_where_the_address_of_a_direct_name_is_shared() -> None:
-    """A direct name means the node that receives it: the node in between would take acknowledgments for its own."""
+    """A direct name means the node that receives it, so the node in between would take the acknowledgments as its
+    own.
+    """
     net = chain("a", "b", "c", queues=[ORDERS])
     net.route("a", "c", "c")
     net.route("c", "a", "b")
@@ -302,7 +305,7 @@ def test_the_host_of_a_direct_format_name(name: str, host: str | None) -> None:
 
 
 def in_memory(net: Net, name: str) -> int:
-    """Return how many messages all windows of a node hold."""
+    """Return the number of messages that all windows of a node hold together."""
     core = net.nodes[name].up
     outgoing = sum(len(q.window) for q in core.inspect().outbound)
     return outgoing + sum(len(lane.window) for q in core.inspect().queues for lane in q.lanes)

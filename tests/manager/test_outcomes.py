@@ -63,7 +63,7 @@ from tests.ways import (
 
 
 def by_computer(name: str, queue_name: str) -> Destination:
-    """Return a private queue by a direct format name that a person can write."""
+    """Return a private queue as the destination of a direct format name that a person can write."""
     path = rf"OS:{name}\PRIVATE$\{queue_name}"
     return Destination(f"DIRECT={path}", None, path, name)
 
@@ -79,7 +79,9 @@ def by_computer(name: str, queue_name: str) -> Destination:
 def test_the_administration_queue_hears_what_each_of_four_bits_asks_for(
     way: Way, transactional: bool
 ) -> None:
-    """There are sixteen messages, one for each combination; an acknowledgment's correlation names its message."""
+    """There are sixteen messages, one for each combination; the correlation of an acknowledgment identifies its
+    message.
+    """
     net = a_system()
     drafts = [{"acknowledgments": flags, "admin_queue": at("a", 5).name} for flags in range(16)]
     walk(net, way, transactional, drafts)
@@ -152,7 +154,9 @@ def test_twenty_nine_queue_managers_may_pass_a_message_on_and_not_thirty(recover
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 @pytest.mark.parametrize("recoverable", [False, True])
 def test_a_destination_keeps_nothing_of_a_message_to_a_queue_that_it_does_not_have(recoverable: bool) -> None:
-    """JN, JP or both are set, in bytes 60 to 63 of the packet; its source journals messages that the next hop has."""
+    """JN, JP or both are set, in bytes 60 to 63 of the packet; the source journals those messages that the next hop
+    has.
+    """
     net = a_system()
     for bits in range(4):
         asked = {"journal_negative": bool(bits & 1), "journal_positive": bool(bits & 2)}
@@ -315,7 +319,7 @@ def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 @pytest.mark.parametrize("insecure", [False, True])
 def test_a_stranger_learns_what_queues_there_are_only_if_insecure_nacks_are_sent(insecure: bool) -> None:
-    """A FinalAck tells the sender's queue manager in any case, and that manager tells a queue of its own, once."""
+    """A FinalAck tells the sender's queue manager in any case; that one then tells a queue of its own, once."""
     net = a_system(replace(TALKATIVE, send_insecure_nacks=insecure))
     asked = {"acknowledgments": NA, "journal_negative": True}
     for admin in "ab":

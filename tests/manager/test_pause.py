@@ -1,4 +1,4 @@
-"""Outgoing queues that an operator pauses and resumes, and the order in which the others send."""
+"""Outgoing queues that an operator pauses and resumes, and the order in which the other queues send."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ def test_within_a_destination_the_higher_priority_goes_first_always(net: Net) ->
 def test_between_destinations_all_have_their_turns_whatever_their_priorities(
     window: int, together: int
 ) -> None:
-    """There are three destinations behind one neighbour: none waits until the others have nothing left."""
+    """There are three destinations behind one neighbor; none of them waits until the others have nothing left to
+    send.
+    """
     net = chain("a", "b", "c", queues=[NOTES, ORDERS], settings=replace(QUICK, window_size=window))
     net.kill("b")
     for _ in range(100):
@@ -204,7 +206,7 @@ def test_acknowledgments_go_first_on_a_session_whatever_the_priority_of_the_rest
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.32")
 def test_a_transactional_message_has_no_priority_whatever_its_packet_says(net: Net) -> None:
-    """If a sender sets it nevertheless, its sequence must not be reordered on the way."""
+    """If a sender sets a priority nevertheless, its sequence must not be reordered on the way."""
     net.blocked.add(frozenset("bc"))
     for number in range(1, 9):
         header = a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1)

@@ -1,4 +1,4 @@
-"""Queues that an operator empties, local and outgoing."""
+"""Local and outgoing queues that an operator empties."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.parametrize("arrives", [False, True])
 def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: bool) -> None:
-    """Such a message was sent and not acknowledged: deleting it here would not remove it from the neighbour."""
+    """Such a message was sent but not acknowledged: deleting it here would not remove it from the neighbor."""
     net.send("a", at("c", 17), "first")
     net.run()
     c = net.nodes["c"].up
@@ -90,7 +90,7 @@ def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: b
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(net: Net) -> None:
-    """Three were received but are not acknowledged yet; three were sent and lost; three are unsent."""
+    """Three messages were received but are not acknowledged yet; three were sent and lost; three are unsent."""
     for body in ("arrived", "lost", "unsent"):
         if body == "lost":
             net.nodes["c"].hears = deaf
@@ -120,7 +120,7 @@ def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(
 def test_what_is_deleted_between_sender_and_destination_is_a_copy_and_its_end_is_not_told(
     arrived: bool,
 ) -> None:
-    """Another copy may have arrived before, and would then be both delivered and a dead letter."""
+    """Another copy may have arrived earlier; the message would then be both delivered and a dead letter."""
     settings = replace(SMALL, resend_timeouts_short_s=2)
     net = chain("a", "b", "c", queues=[ADMIN, ORDERS], settings=settings)
     if arrived:
@@ -216,7 +216,7 @@ def test_a_queue_is_purged_in_memory_and_on_disk_and_its_senders_are_told(
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.parametrize("commits", [False, True])
 def test_what_an_application_has_is_purged_when_it_gives_it_back(net: Net, commits: bool) -> None:
-    """The message's State is not Available but PurgePending."""
+    """The message's State is PurgePending instead of Available."""
     for body in ("first", "second", "third"):
         net.send("a", at("c"), body, transactional=True, journal_negative=True, journal_positive=True)
     net.run()
@@ -323,7 +323,7 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
 def test_a_sequence_goes_on_where_it_was_when_its_queue_is_deleted_and_made_again(
     net: Net, *, restarts: bool
 ) -> None:
-    """The messages have a direct name, which belongs to any queue of its name."""
+    """The messages have a direct name, which stands for any queue that has this name."""
     to_orders = Destination(r"DIRECT=TCP:c\private$\orders", guid_of("c"), r"TCP:c\private$\orders", "c")
     for number in range(3):
         net.send("a", to_orders, str(number), transactional=True)
@@ -395,7 +395,7 @@ def test_a_purge_that_a_kill_interrupts_goes_on_and_takes_nothing_that_has_come_
 
 
 def waiting_in(net: Net, where: str, name: str) -> int:
-    """Return how many messages a queue of a node has, here or on their way."""
+    """Return how many messages a queue of a node has: messages in a local queue, or messages on their way."""
     status = net.nodes[where].up.status()
     local = {queue.name: queue.waiting for queue in status.local}
     return (local | {queue.name: queue.waiting for queue in status.outgoing})[name]

@@ -1,4 +1,4 @@
-"""One queue manager as its shell sees it: whole conversations, and a kill at each step of one."""
+"""A queue manager as its shell sees it: in whole conversations, and with a kill at each step of one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_chain(settings: Settings = QUICK) -> Net:
 
 
 def a_conversation(net: Net) -> list[tuple[str, bytes]]:
-    """Send nine messages of both kinds, one of them with a FinalAck; return the accepted ones with their queues."""
+    """Send nine messages of both kinds, one of them with a FinalAck; return the accepted ones, each with its queue."""
     accepted = []
     for number in range(9):
         body = f"m{number}".encode()
@@ -76,7 +76,7 @@ def revive(net: Net) -> None:
 
 
 def steps_of(name: str) -> int:
-    """Return how many batches a node carries out in the conversation if nobody is killed."""
+    """Return the number of batches that a node carries out in the conversation if nobody is killed."""
     net = a_chain()
     a_conversation(net)
     net.pass_ms(5_000)
@@ -274,7 +274,7 @@ def test_one_order_ack_acknowledges_a_burst_half_a_second_after_its_last_message
 @pytest.mark.spec("[MS-MQQB] 3.1.3")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 def test_a_restart_in_the_middle_of_everything_goes_on_where_it_was() -> None:
-    """All nodes are killed at once, ten times, under a steady stream."""
+    """All nodes are killed at once, ten times, under a steady stream of messages."""
     net = a_chain()
     sent = []
     for round_ in range(10):
@@ -392,7 +392,7 @@ def test_dead_letters_are_sent_once_more_as_many_as_are_chosen() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
 def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowledgments_are() -> None:
-    """The messages and the acknowledgments come with one read of the transport; the session is closed."""
+    """The messages and the acknowledgments arrive in a single read from the transport; the session is closed."""
     net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=3_000))
     net.send("c", at("a", 99), "makes c wait", transactional=True)
     net.run()

@@ -1,4 +1,4 @@
-"""Full queues and queue managers: which nodes are told, where messages stay, and how they continue."""
+"""Full queues and full queue managers: which nodes are told, where messages stay, and how everything goes on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FULL_AT_20_KB = replace(QUICK, quota_bytes=20_000)
 
 
 def body(number: int) -> bytes:
-    """Return a thousand bytes that begin with a number."""
+    """Return a number followed by a thousand bytes."""
     return b"%d." % number + bytes(1_000)
 
 
@@ -116,7 +116,7 @@ def test_an_application_is_told_that_a_queue_is_full() -> None:
 def test_what_applications_hand_in_together_keeps_within_the_quota_of_a_queue_to_the_byte(
     transactional: bool, label: str
 ) -> None:
-    """Headers are most of an empty message, and each message has them."""
+    """An empty message consists mostly of headers, and each message has them."""
     declared = SMALL if transactional else SMALL_NOTES
     draft = Draft(body=b"", label=label, transactional=transactional, extension=b"e")
     net = chain("c", queues=[declared])
@@ -139,7 +139,7 @@ def test_what_applications_hand_in_together_keeps_within_the_quota_of_a_queue_to
 
 
 def full(*names: str) -> Net:
-    """Nodes in a row, of which the last takes 20,000 bytes and hosts the queues."""
+    """Return nodes in a row; the last one hosts the queues, and has room for 20,000 bytes."""
     net = chain(*names, queues=[NOTES, ORDERS], settings=QUICK)
     net.nodes[names[-1]].settings = FULL_AT_20_KB
     net.start(names[-1])
@@ -152,7 +152,7 @@ def full(*names: str) -> Net:
 def test_a_full_queue_manager_closes_the_session_and_its_neighbours_keep_what_it_did_not_take(
     transactional: bool, rounds: int, at_a_time: int
 ) -> None:
-    """Forty messages come, and there is room for eighteen: as many come in as applications receive."""
+    """Forty messages arrive, but there is room for only eighteen: as many come in as applications receive."""
     net = full("a", "b", "c")
     number, name = (16, "orders") if transactional else (17, "notes")
     for index in range(40):
@@ -198,7 +198,7 @@ def test_a_full_queue_manager_takes_acknowledgments_since_they_make_room() -> No
 
 
 def an_order(number: int, source: str = "a", size_bytes: int = 2_500) -> UserMessage:
-    """Return the order from a source to `c` that follows the one with the number before."""
+    """Return the order with this number from a source to `c`; its predecessor is the order with the previous number."""
     return a_user_message(
         source=guid_of(source),
         destination_manager=guid_of("c"),
@@ -222,7 +222,9 @@ def an_order(number: int, source: str = "a", size_bytes: int = 2_500) -> UserMes
 def test_what_is_held_leaves_room_for_the_message_that_is_awaited_in_whatever_order_they_come(
     orders: list[tuple[str, int]], sizes: list[int], restarts: set[int]
 ) -> None:
-    """Senders repeat messages that were not accepted, and a consumer takes messages: all arrive, within the quota."""
+    """Senders repeat messages that were not accepted, and a consumer takes messages: all arrive, without exceeding the
+    quota.
+    """
     net = full("b", "a", "c")
     received: list[str] = []
     for tried in range(len(orders) ** 2):
@@ -380,7 +382,9 @@ def test_an_application_hears_that_the_disk_is_full_and_how_much_was_handed_in_i
 
 
 def test_what_was_held_behind_a_gap_and_joins_its_queue_is_not_taken_for_what_is_new() -> None:
-    """Each has a SecurityHeader, so the packet that joins the queue differs from the held one, and replaces it."""
+    """Each message has a SecurityHeader, so the packet that joins the queue differs from the held one, and
+    replaces it.
+    """
     net = chain("a", "c", queues=[ORDERS, NOTES], settings=QUICK)
     core = net.nodes["c"].up
     core.has_room(5_000)

@@ -1,4 +1,4 @@
-"""Messages that come together have the same effect as those that come one by one."""
+"""Messages that arrive together have the same effect as messages that arrive one by one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def a_node() -> tuple[Net, Node, int]:
 
 @st.composite
 def messages(draw: st.DrawFn) -> list[UserMessage]:
-    """Draw messages that follow one another, of a few kinds, most of them alike, and sometimes a different one."""
+    """Draw messages that follow one another: they are of a few kinds, and mostly alike, but sometimes one differs."""
     found: list[UserMessage] = []
     numbers: dict[tuple[Any, ...], int] = defaultdict(int)
     for _ in range(draw(st.integers(1, 4))):
@@ -125,7 +125,7 @@ def messages(draw: st.DrawFn) -> list[UserMessage]:
 
 @dataclass
 class Outcome:
-    """All effects."""
+    """All effects of some arriving messages."""
 
     batches: list[Batch]
     notes: dict[Any, list[Note]]
@@ -134,7 +134,7 @@ class Outcome:
 
 
 def outcome(stream: bytes, *, singly: bool, room_bytes: int | None) -> Outcome:
-    """Return the effects in node `b` when these bytes come from `a`."""
+    """Return the effects on node `b` when these bytes arrive from `a`."""
     net, node, session = a_node()
     core = node.up
     core.has_room(room_bytes)
@@ -262,7 +262,7 @@ def a_message(number: int, manager: Guid) -> UserMessage:
 
 
 def test_the_kinds_that_end_are_among_those_that_are_compared() -> None:
-    """This shows that the comparison above has a subject."""
+    """This shows that the comparison above really covers these kinds."""
     net, node, session = a_node()
     late = a_message(2, C)
     late.transaction = None

@@ -1,4 +1,4 @@
-"""An operator's view of queues and sequences, as it changes while messages pass."""
+"""What an operator sees of queues and sequences while messages pass."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_deleted_queue_is_shown_until_its_last_message_has_left(net: Net) -> N
 
 
 def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = None) -> None:
-    """Let a message of a sequence from `a` arrive at `c` as if a session had brought it."""
+    """Make a message of a sequence from `a` arrive at `c`, as if a session had brought it."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=50, ordinal=ordinal),
         tx_sequence_number=number,

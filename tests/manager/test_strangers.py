@@ -1,4 +1,4 @@
-"""Strangers: nodes that nobody has declared, and those that present a GUID from where it is not declared."""
+"""Strangers: nodes that nobody has declared, and nodes that present a GUID at a place for which it is not declared."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ A, C, X = guid_of("a"), guid_of("c"), guid_of("x")
 def with_a_stranger(
     *names: str, claims: str = "", settings: Settings | None = None, called: tuple[str, ...] = ()
 ) -> Net:
-    """Nodes in a row, the last of which hosts the queues, and the node `x`, which none of them knows.
+    """Return nodes in a row, the last of which hosts the queues, and a node `x` that none of them knows.
 
-    claims: the node whose GUID `x` presents.
+    claims: the node whose GUID `x` presents; empty if `x` presents its own.
     """
     net = chain(*names, queues=QUEUES, settings=settings)
     for name in names:
@@ -68,7 +68,7 @@ def with_a_stranger(
 
 
 def notes(net: Net, at: str, name: str) -> list[dict[str, str | int]]:
-    """Return the facts of a node's notes with one name."""
+    """Return the facts of all notes that a node has made under a name."""
     return [note.facts for note in net.nodes[at].notes if note.name == name]
 
 
@@ -78,7 +78,7 @@ def reasons(net: Net, at: str) -> list[str]:
 
 
 def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
-    """Send these messages from one node to another as they are, as a node that breaks the rules would."""
+    """Send these messages from one node to another without changes, as a node that breaks the rules would."""
     core = net.nodes[at].up
     outbound = core.inspect().outbound
     for packet in packets:
@@ -98,7 +98,7 @@ def forged(
     body: bytes = b"forged",
     recoverable: bool = False,
 ) -> UserMessage:
-    """Return a message for a queue of `c` that names this source; transactional for queues with orders."""
+    """Return a message for a queue of `c` that claims this source; it is transactional if the queue is for orders."""
     header = None
     if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier, 77):
         header = TransactionHeader(
@@ -120,7 +120,9 @@ def forged(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
 def test_of_a_message_that_a_neighbour_has_begun_nothing_is_dropped_before_it_is_whole() -> None:
-    """One read ends the handshake and begins a large message; when that message is checked, the stranger is proven."""
+    """One read ends the handshake and begins a large message; by the time that message is checked, the stranger is
+    proven.
+    """
     refuses = with_a_stranger("a", "c").nodes["c"].up.inspect().arrivals.refuses
     for number in (CLOSED.identifier, 99):
         begun = encode_packet(forged(number, source="a"))
@@ -293,7 +295,7 @@ def test_a_stranger_is_not_forwarded() -> None:
 
 
 def an_order_ack(net: Net, sender: str) -> UserMessage:
-    """Return an OrderAck for everything that `a` has sent to `c`, in the name of a sender."""
+    """Return an OrderAck for everything that `a` has sent to `c`; it is in the sender's name."""
     (sequence,) = (
         queue for queue in net.nodes["a"].up.inspect().outbound if isinstance(queue, OutgoingSequence)
     )
@@ -392,7 +394,7 @@ def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -
 
 
 def brings(net: Net, packet: UserMessage, host: str = "10.0.0.9") -> None:
-    """Let a stranger at this host bring a message to `c`, in the name of its source."""
+    """Make a stranger at this host bring a message to `c`, in the name of the message's source."""
     remote = Remote(host, packet.user.source_queue_manager, is_proven=False)
     brought(net, "c", encode_packet(packet), remote)
     net.run()
@@ -409,7 +411,7 @@ def with_two_places() -> Net:
 def test_exactly_once_holds_for_a_stranger_whose_place_others_have_taken_meanwhile(
     restarts: bool, again: int
 ) -> None:
-    """The stranger is away for over an hour, and repeats messages that had arrived, or continues after them."""
+    """The stranger is away for over an hour; then it repeats messages that had arrived, or continues after them."""
     net = with_two_places()
     for number in (1, 2):
         brings(net, forged(17, number=number, previous=number - 1))
@@ -588,7 +590,7 @@ def test_connections_that_say_nothing_end_when_more_come_and_keep_nobody_out() -
 
 
 def presented(net: Net, client: Guid, host: str, certified: Guid | None) -> bool:
-    """Let a host present a GUID to `c`, perhaps with a certificate; return whether it gets a session."""
+    """Make a host present a GUID to `c`, with or without a certificate; return whether the host gets a session."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now, certified)
     core.receive(key, encode_packet(establish_connection(client=client, server=C, time_stamp_ms=0)), net.now)
@@ -650,7 +652,7 @@ def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_no
 
 
 def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() -> None:
-    """The cost of a handshake is charged only to callers that cannot be a neighbour."""
+    """The cost of a handshake is charged only to callers that cannot be neighbors."""
     net = with_a_stranger("a", "c")
     core = net.nodes["c"].up
     [origin] = core.inspect().routes.peers[A].origins
@@ -671,7 +673,7 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
 
 
 def called_from(net: Net, host: str, client: Guid) -> int:
-    """Return the session with `c` that a host has opened in this name."""
+    """Return the session that a host has opened with `c` in this name."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
     for packet in (
@@ -689,8 +691,9 @@ def closed_at(net: Net) -> list[tuple[int, str]]:
 
 
 def test_unfinished_packets_of_strangers_have_a_bound_and_those_of_the_host_with_the_most_end_first() -> None:
-    """For IPv6 a host is a /64. A neighbour's packets are not counted, but before its session a neighbour is a
-    stranger.
+    """For IPv6, a host is a /64.
+
+    A neighbor's packets are not counted; but before a neighbor has a session, it is a stranger.
     """
     net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=100_000))
     core = net.nodes["c"].up
@@ -746,7 +749,7 @@ PIECE, BODY = 16 * 1024, bytes(range(256)) * 2_000
 
 
 def in_pieces(net: Net, key: int, packet: bytes) -> int:
-    """Let a packet come in pieces; return the most bytes of it that were kept meanwhile."""
+    """Make a packet arrive in pieces; return the maximum number of its bytes that were kept meanwhile."""
     core, most = net.nodes["c"].up, 0
     for begin in range(0, len(packet), PIECE):
         core.receive(key, packet[begin : begin + PIECE], net.now)

@@ -1,4 +1,4 @@
-"""Report messages: a trace queue hears where a traced message arrives and leaves."""
+"""Report messages: they tell a trace queue where a traced message arrives and leaves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SENT = re.compile(
 
 
 def a_traced_chain(*hosted: QueueDeclaration) -> Net:
-    """Three nodes; the one in the middle has the trace queue."""
+    """Return a net of three nodes; the one in the middle has the trace queue."""
     net = chain("a", "b", "c", queues=[NOTES, ORDERS])
     net.nodes["b"].queues = (*hosted, QueueDeclaration("trace", 9, public=guid_of("trace")))
     publish(net, {"trace": "b"})

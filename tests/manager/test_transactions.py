@@ -1,4 +1,4 @@
-"""Several messages that an application sends as one transaction."""
+"""Transactions: several messages that an application sends together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_draft(body: str, *, transactional: bool = True) -> Draft:
 
 
 def headers(net: Net) -> list[TransactionHeader]:
-    """Return the TransactionHeaders that left `a`, by their messages' numbers."""
+    """Return the TransactionHeaders that left `a`, in the order of their messages' numbers."""
     found = {m.user.message_id: m.transaction for m in messages(net, "a", "b") if m.transaction is not None}
     return [found[message_id] for message_id in sorted(found)]
 
@@ -39,7 +39,7 @@ def headers(net: Net) -> list[TransactionHeader]:
 def test_the_first_and_the_last_are_marked_and_all_have_one_identifier(
     kinds: list[bool], together: bool
 ) -> None:
-    """Some of the messages are not transactional, and some go elsewhere: the marks do not depend on either."""
+    """Some of the messages are not transactional, and some go elsewhere; the marks depend on neither."""
     net = chain("a", "b", "c", queues=[ORDERS, OTHERS, NOTES])
     sent: list[tuple[Destination, Draft]] = []
     for number, transactional in enumerate(kinds):
@@ -74,7 +74,7 @@ def test_no_two_transactions_have_one_identifier_also_over_a_restart(net: Net) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_a_crash_leaves_all_of_a_transaction_or_nothing(net: Net, committed: bool) -> None:
-    """The transaction has messages to two queues elsewhere and one here, more than memory holds."""
+    """The transaction has messages to two remote queues and a local one, more than memory can hold."""
     a = net.nodes["a"]
     a.queues = (queue("here", 20),)
     net.start("a")

@@ -1,4 +1,4 @@
-"""The reported place of each message, at each step of its way."""
+"""Where each message is reported to be, at each step of its way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def a_chain(settings: Settings | None = None) -> Net:
 
 
 def found(net: Net, name: str) -> list[Found]:
-    """Return all messages that a node reports, except acknowledgments, in the order of their keys."""
+    """Return all messages that a node reports, in the order of their keys; acknowledgments are left out."""
     node = net.nodes[name]
     whereabouts = node.up.whereabouts()
     messages = [whereabouts.stored(key, row.packet) for key, row in node.store.messages.items()]
@@ -121,7 +121,7 @@ def test_messages_behind_a_gap_are_held() -> None:
 
 
 def arrive_at_c(net: Net, *numbers: int) -> None:
-    """Let messages of a sequence from `a` arrive as if a session had brought them."""
+    """Make messages of a sequence from `a` arrive, as if a session had brought them."""
     for number in numbers:
         header = TransactionHeader(
             tx_sequence_id=TxSequenceId(time_stamp=50, ordinal=1),

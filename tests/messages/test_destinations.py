@@ -1,4 +1,4 @@
-"""The meaning of a format name for a queue manager."""
+"""What a format name means to a queue manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that applications hand in."""
+"""Messages that applications submit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def a_pair() -> Net:
 
 
 def the_message(net: Net, name: str) -> UserMessage:
-    """Return what a peek sees first in a queue of `c`."""
+    """Return the first message that a peek sees in a queue of `c`."""
     (received,) = net.nodes["c"].up.peek(name, 1)
     message = decode_packet(received.packet)
     assert isinstance(message, UserMessage)

@@ -1,4 +1,4 @@
-"""Messages as they are kept: behind them is the name of a dead-letter queue, which no session carries."""
+"""Messages as they are kept: each is followed by the name of a dead-letter queue, which no session carries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_behind_a_message_stand_the_two_headers_as_the_specification_has_them() 
 def test_what_is_kept_is_a_message_and_what_is_sent_is_it_without_the_name(
     message: UserMessage, path_name: str, padding_bytes: int
 ) -> None:
-    """After the signature of a list of destinations there is padding, which is sent."""
+    """The signature of a list of destinations is followed by padding, which is sent."""
     padding = bytes(padding_bytes)
     message.session, message.base.session_header, message.trailing = None, False, padding
     packet = encode_packet(message)

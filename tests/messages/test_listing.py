@@ -44,7 +44,7 @@ def send(net: Net, destinations: tuple[Destination, ...], *drafts: Draft) -> lis
 
 
 def first_in(net: Net, name: str) -> UserMessage:
-    """Return what a peek sees first in a queue of `c`."""
+    """Return the first message that a peek sees in a queue of `c`."""
     [received] = net.nodes["c"].up.peek(name, 1)
     message = decode_packet(received.packet)
     assert isinstance(message, UserMessage)
@@ -92,7 +92,7 @@ def test_the_list_crosses_queue_managers_untouched_and_stays_in_the_packet() -> 
 
 
 def listing(packet: bytes) -> bytes:
-    """Return the MultiQueueFormatHeader of a packet, as it is there; nothing if it has none."""
+    """Return the MultiQueueFormatHeader of a packet, byte for byte; empty if the packet has none."""
     message = decode_packet(packet)
     if not isinstance(message, UserMessage) or message.multi_queue_format is None:
         return b""
@@ -199,7 +199,7 @@ def test_a_copy_that_is_sent_once_more_still_lists_all() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.1")
 @pytest.mark.spec("[MS-MQMQ] 2.2.18.1.4")
 def test_one_name_that_cannot_be_read_hides_no_other_of_its_list() -> None:
-    """There are three names in a packet, of which the second is invalid; an earlier version then had an empty list."""
+    """Of three names in a packet, the second is invalid; in this case, an earlier version had an empty list."""
     names = b"".join(
         b"\3\0" + f"{text}\0".encode("utf-16-le") for text in (r"OS:a\q", "tomorrow", r"TCP:10.0.0.1\q")
     )

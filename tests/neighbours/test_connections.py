@@ -1,4 +1,4 @@
-"""A way to other nodes: whose turn it is to send, and what is read for it."""
+"""The connection to other nodes: whose turn it is to send, and what is read from the store for that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESIDENT: Final = 4
 
 
 class Way:
-    """A neighbour, and the messages for it; one message is sent at a time."""
+    """A neighbor and the queues of messages for it; messages are sent one at a time."""
 
     def __init__(self) -> None:
         self.writes = PendingWrites(Timers())
@@ -34,7 +34,7 @@ class Way:
         self._bodies = count()
 
     def queue(self, name: str, priority: int = 3) -> OutgoingQueue:
-        """Return the queue to a destination; it is new at first."""
+        """Return the queue for a destination; the first call makes it."""
         if (name, priority) not in self.queues:
             queue = OutgoingQueue(
                 len(self.queues), name, Settings(resident_messages=RESIDENT), priority=priority
@@ -45,7 +45,7 @@ class Way:
         return self.queues[name, priority]
 
     def put(self, name: str, priority: int = 3, messages: int = 1) -> None:
-        """Let messages join a queue."""
+        """Add messages to a queue."""
         queue = self.queue(name, priority)
         for _ in range(messages):
             packet = a_packet(next(self._bodies))
@@ -54,7 +54,7 @@ class Way:
             self.neighbour.wake(queue)
 
     def send(self) -> str | None:
-        """Return the name of the queue that sends one message now, or None if none does."""
+        """Let the queue whose turn it is send one message; return its name, or None if no queue can send."""
         queue = self.neighbour.next_queue()
         if queue is None:
             return None
@@ -63,11 +63,11 @@ class Way:
         return queue.name
 
     def send_all(self) -> list[str]:
-        """Return everything that can be sent without reading."""
+        """Send everything that can be sent without reading from the store; return the names of the queues."""
         return list(iter(self.send, None))
 
     def read(self, pages: list[ReadPage]) -> None:
-        """Let the store answer."""
+        """Answer read requests as the store would."""
         for page in pages:
             queue = next(queue for queue in self.queues.values() if queue.queue == page.queue)
             found = islice(enumerate(self.disk[page.queue], 1), page.after, page.after + page.limit_messages)
@@ -85,7 +85,7 @@ def test_destinations_take_turns_one_that_was_idle_behind_the_others() -> None:
 
 
 def test_what_acknowledges_has_the_first_turn() -> None:
-    """A full neighbour accepts only acknowledgments, and they make room there."""
+    """A full neighbor accepts only acknowledgments, and these make room there."""
     way = Way()
     way.put("a", messages=3)
     way.put("b", messages=3)

@@ -1,4 +1,4 @@
-"""Hosts: which have connected, what each did, and how long that is remembered."""
+"""Hosts: which of them have connected, what each of them did, and how long that is remembered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ A, C, X = guid_of("a"), guid_of("c"), guid_text(guid_of("x"))
 
 
 def with_strangers(*names: str, claims: str = "") -> Net:
-    """`a`, its neighbour `c` with two queues, and strangers, of which the first presents the GUID of another node."""
+    """Return a net of `a`, its neighbor `c` with two queues, and strangers.
+
+    The first stranger presents the GUID of the node `claims`, if one is given.
+    """
     net = chain("a", "c", queues=[OPEN, CLOSED])
     for name in "ac":
         node = net.nodes[name]
@@ -50,7 +53,7 @@ def with_strangers(*names: str, claims: str = "") -> Net:
 
 
 def connected(net: Net, manager: Guid, host: str, more: bytes = b"") -> int:
-    """Open a session with `c` from a host, in this name, with more packets in the same chunk."""
+    """Open a session with `c` from a host under this GUID; further packets are in the same chunk."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
     parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)

@@ -1,4 +1,4 @@
-"""Nodes that were met: which GUID is believed to be where, who is called, what is stored, and what is forgotten."""
+"""Nodes that were met: where each GUID is believed to be, who is called, what is stored, and what is forgotten."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.observing import kept
 from tests.pair import Net, Node, at, direct, guid_of, queue
 
 SHOP, OFFICE = "10.0.0.1", "10.0.0.2"
-"""The names of a net's nodes are their addresses."""
+"""The names of two nodes; they are also the nodes' addresses."""
 ORDERS = replace(queue("orders", 16), strangers=True)
 REPLIES = replace(queue("replies", 16), strangers=True)
 NOTICES = replace(queue("notices", 17, transactional=False), strangers=True)
@@ -44,7 +44,7 @@ class Alone(Net):
 
 
 def two_strangers(settings: Settings = QUICK) -> Alone:
-    """Return `SHOP` and `OFFICE`; each can reach the other by calling."""
+    """Return a net of `SHOP` and `OFFICE`; each of them can reach the other by calling it."""
     net = Alone()
     net.add(SHOP, REPLIES, NOTICES, settings=settings)
     net.add(OFFICE, ORDERS, settings=settings)
@@ -53,7 +53,7 @@ def two_strangers(settings: Settings = QUICK) -> Alone:
 
 
 def hosts_called(net: Net, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Record the hosts that each node calls from now on."""
+    """Return a dict that records the hosts that each node calls from now on."""
     called: dict[str, list[str]] = {name: [] for name in net.nodes}
     connect = net.connect
 
@@ -66,14 +66,14 @@ def hosts_called(net: Net, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[st
 
 
 def met(net: Net, at_node: str, manager: Guid) -> Acquaintance:
-    """Return a node's knowledge about one that it has met."""
+    """Return what a node knows about another one that it has met."""
     found = net.nodes[at_node].up.inspect().met.get(manager)
     assert found is not None
     return found
 
 
 def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool]:
-    """Let a host present a GUID to a node; return the number of its session, and whether it gets one."""
+    """Make a host present a GUID to a node; return the number of its session, and whether the session was accepted."""
     node = net.nodes[at_node]
     key = node.up.accepted(host, net.now)
     request = establish_connection(client=client, server=node.guid, time_stamp_ms=0)
@@ -89,7 +89,7 @@ def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool
 
 
 def facts(net: Net, at_node: str, name: str) -> list[dict[str, str | int]]:
-    """Return the facts of a node's notes with one name."""
+    """Return the facts of all notes that a node has made under a name."""
     return [note.facts for note in net.nodes[at_node].notes if note.name == name]
 
 
@@ -219,7 +219,7 @@ def test_mail_for_a_guid_never_leaves_to_another_that_is_at_its_address_now() ->
 
 @pytest.mark.parametrize("named_before", [False, True])
 def test_what_is_asked_of_one_by_another_name_he_may_send(named_before: bool) -> None:
-    """An answer to a queue that is closed to strangers is welcome from the node that was asked for it."""
+    """A queue that is closed to strangers still accepts an answer from the node that was asked for it."""
     net = two_strangers()
     closed = queue("closed", 18, transactional=False)
     net.add("10.0.0.3", closed, settings=QUICK)
@@ -250,7 +250,7 @@ def test_what_is_asked_of_one_by_another_name_he_may_send(named_before: bool) ->
 
 
 def moving(settings: Settings = QUICK) -> tuple[Alone, Guid]:
-    """A node `SHOP` that `OFFICE` has met, and its GUID."""
+    """Return a net in which `OFFICE` has met the node `SHOP`, and that node's GUID."""
     net = two_strangers(settings)
     net.send(SHOP, direct(OFFICE), "one", transactional=True)
     net.pass_ms(1_000)

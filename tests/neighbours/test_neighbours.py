@@ -1,4 +1,4 @@
-"""Neighbours: a session when there is something to send, and what to send on it."""
+"""Neighbors: there is a session when there is something to send, and it carries the right messages."""
 
 from __future__ import annotations
 
@@ -274,7 +274,9 @@ def test_two_hops_to_one_manager_do_not_take_one_session_for_both() -> None:
 
 
 def two_ways(settings: Settings | None = None) -> Net:
-    """`a` reaches `c` through `b`, or through `d` if it must, and `c` reaches `a` likewise."""
+    """Return a net in which `a` reaches `c` through `b`, or through `d` if necessary; `c` reaches `a` in the same
+    way.
+    """
     net = Net()
     for name in "abcd":
         net.add(name, *((ORDERS, NOTES) if name == "c" else ()), settings=settings)
@@ -478,7 +480,7 @@ def test_a_next_hop_that_calls_us_while_none_can_be_had_serves() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.1")
 def test_nobody_calls_the_first_next_hop_because_a_later_one_calls_while_nothing_waits() -> None:
-    """That hop might call another for the same reason: in a ring such calls would continue for ever."""
+    """That hop might call another one for the same reason; in a ring, such calls would go on forever."""
     net = two_ways()
     net.send("a", at("c", 17), "x")
     net.run()
@@ -509,7 +511,7 @@ def test_a_session_that_was_left_for_a_better_one_serves_again_when_that_is_lost
 
 
 def three_ways() -> Net:
-    """`a` reaches `c` through `b`, `d` or `e`; the first two are down, so the third is used."""
+    """Return a net in which `a` reaches `c` through `b`, `d` or `e`; the first two are down, so the third is used."""
     net = Net()
     for name in "abdec":
         net.add(name, *((ORDERS, NOTES) if name == "c" else ()))
@@ -731,7 +733,9 @@ def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> Non
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
 def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
-    """The acknowledgment and the break come in one turn: the message is neither counted for ever nor sent again."""
+    """The acknowledgment and the break arrive in the same turn: the message neither counts as waiting forever nor is
+    sent again.
+    """
     net = a_pair()
     net.send("a", at("c", 17), "x")
     net.run()
@@ -775,7 +779,7 @@ def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_wa
 
 
 def acknowledgments(net: Net) -> int:
-    """Return how many session acknowledgments `c` has sent to `a`."""
+    """Return the number of session acknowledgments that `c` has sent to `a`."""
     packets = [
         decode_packet(chunk) for sender, receiver, chunk in net.traffic if (sender, receiver) == ("c", "a")
     ]
@@ -798,7 +802,7 @@ def test_an_acknowledgment_leaves_by_itself_when_nothing_else_happens() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.4.2")
 def test_a_manager_that_stops_acknowledges_what_it_has_received() -> None:
-    """Otherwise the manager's neighbours would send the messages again."""
+    """Otherwise, the neighbors would send these messages again."""
     net = a_pair()
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()

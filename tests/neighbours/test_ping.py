@@ -26,7 +26,7 @@ def a_pair(settings: Settings = PINGING) -> Net:
 
 
 def asking() -> tuple[Net, QueueManager, SendPing]:
-    """Return a node that has sent one Ping, and the Ping."""
+    """Return a net in which `a` has sent one Ping, the queue manager of `a`, and that Ping."""
     net = a_pair()
     net.send("a", at("c", 17), "x")
     core = net.nodes["a"].up
@@ -73,9 +73,10 @@ def test_whether_pings_are_answered_is_a_setting_of_its_own(answers: bool) -> No
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
 def test_who_asks_first_and_who_does_not_work_in_one_network() -> None:
-    """`a` asks first, like Windows Server 2003; `b` neither asks nor answers, like newer Windows; `c` is as usual.
+    """`a` pings first, as Windows Server 2003 does; `b` neither pings nor answers, as newer Windows does; `c` behaves
+    as usual.
 
-    `a` does not call `b`, but accepts its messages; and `b` accepts those of `a` once it has called.
+    `a` does not call `b`, but it accepts messages from `b`; and `b` accepts messages from `a` once it has called `a`.
     """
     net = Net()
     a = net.add("a", NOTES, settings=PINGING)

@@ -1,4 +1,4 @@
-"""A message that a neighbour refuses is identified by trial and set aside, and it holds back nothing else."""
+"""A message that a neighbor refuses is identified by trial and set aside; it does not hold up anything else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_net(*names: str, settings: Settings = SETTINGS) -> Net:
 
 
 def two_ways() -> Net:
-    """Return two ways from `a` to `c`: through `b`, and through `d` if that cannot be reached."""
+    """Return a net with two ways from `a` to `c`: through `b`, and through `d` if `b` cannot be reached."""
     net = Net()
     for name in "abdc":
         net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
@@ -49,7 +49,9 @@ def two_ways() -> Net:
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
-    """Let a node close each session on which a bad chunk comes; return the size of each such chunk."""
+    """Make a node close each session on which a bad chunk arrives; return a list that collects the sizes of these
+    chunks.
+    """
     closings: list[int] = []
 
     def watch(sender: str, receiver: str, chunk: bytes) -> None:
@@ -68,7 +70,7 @@ def letters(net: Net, name: str, kept_in: str) -> list[tuple[bytes, int]]:
 
 
 def noted(net: Net, name: str, what: str) -> list[int]:
-    """Return the MessageIDs in a node's notes with one name."""
+    """Return the MessageIDs in all notes that a node has made under a name."""
     return [int(note.facts["message_id"]) for note in net.nodes[name].notes if note.name == what]
 
 
@@ -168,14 +170,17 @@ def test_once_a_neighbour_that_was_full_for_long_takes_others_the_next_bad_one_i
 
 
 def entries(*message_ids: int) -> list[InFlight]:
-    """Return messages in one queue."""
+    """Return messages with these identifiers, all in one queue."""
     queue = OutgoingQueue(1, "queue", SETTINGS)
     packets = [encode_packet(a_user_message(message_id=number)) for number in message_ids]
     return [InFlight(queue, queue.stored_row(place, packet), True) for place, packet in enumerate(packets)]
 
 
 def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
-    """Let the neighbour take another message, then refuse the bad one until it is set aside, or others pass."""
+    """Let the neighbor take another message, then refuse the bad one again and again; return whether it is found.
+
+    The trial ends when the bad message is found, or when other messages may pass it.
+    """
     trial.answered(0, [behind])
     while not trial.lets_pass(0):
         _, [suspect] = trial.ended(0, [bad], by_us=by_us)
@@ -192,7 +197,7 @@ def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_
 
 
 def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_twice_as_many() -> None:
-    """The message is in no sequence, while all others are in one."""
+    """This message is in no sequence, while all others are in sequences."""
     trial, [bad, other] = Trial(), entries(1, 2)
     other.message = other.message._replace(packet=encode_packet(a_transactional_message()))
     for _ in range(CLOSINGS + REFUSALS):
@@ -206,7 +211,7 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """When the neighbour has accepted the second message that proves something, it has room for all."""
+    """When the neighbor has accepted the second message that proves something, it has room for all messages."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -217,7 +222,7 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 
 
 def test_of_a_full_neighbour_that_makes_room_for_one_with_each_pause_nothing_is_set_aside() -> None:
-    """The neighbour has no room for the suspect right behind another message, which used that room up."""
+    """Right after another message has used up its room, the neighbor has no room for the suspect."""
     net, room = a_net("a", "c"), [0]
 
     def is_refused(chunk: bytes) -> bool:
@@ -242,7 +247,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 ):
     """Both sides may have refused something.
 
-    Our side lets other messages pass; otherwise the two would wait for each other for ever.
+    Our side lets other messages pass; otherwise the two sides would wait for each other forever.
     """
     trial, [bad, *others] = Trial(), entries(*range(1, 20))
     for _ in range(CLOSINGS + REFUSALS):
@@ -263,7 +268,9 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The neighbour is full until the message has been sent alone three times, and then has room for all others."""
+    """The neighbor is full until the message has been sent alone three times; then it has room for all other
+    messages.
+    """
     take_saved, net = acknowledgment.take_saved, a_net("a", "c")
 
     def but_for_one(data: SessionData, header: SessionHeader) -> bool:
@@ -300,7 +307,7 @@ def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_m
 
 
 def test_at_each_moment_the_node_knows_where_each_message_is() -> None:
-    """This includes messages that were under way when the trial began, and wait to be sent alone."""
+    """This includes messages that were on their way when the trial began, and that wait to be sent alone."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     left = {
@@ -336,7 +343,7 @@ def test_only_what_a_session_has_out_is_in_flight_and_what_waits_to_go_alone_is_
 
 
 def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_again() -> None:
-    """Messages sent before the trial come with the resend, and would prove nothing if the session ends at once."""
+    """Messages sent before the trial arrive with the resend; they would prove nothing if the session ended at once."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
     for body in ("bad", "one"):
@@ -369,7 +376,7 @@ def test_those_side_by_side_are_found_though_one_alone_is_more_than_may_be_on_it
 def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_another(
     settings: Settings,
 ) -> None:
-    """Only one message is on its way at a time, so none is unanswered when three sessions in a row end."""
+    """Only one message is on its way at a time, so no message is unanswered in three sessions in a row."""
     net = a_net("a", "c", settings=settings)
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)
@@ -386,7 +393,7 @@ def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_a
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
-    """The new messages are lost with the refused one, or pass before it, whenever a session ends."""
+    """Whenever a session ends, the new messages are lost together with the refused one, or they pass before it."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
     bad = net.send("a", at("c", 17), "bad", recoverable=True, priority=0)
@@ -441,7 +448,9 @@ def test_a_suspect_can_be_purged(transactional: bool) -> None:
 
 @pytest.mark.parametrize("refuses_all", [False, True])
 def test_a_suspect_that_was_purged_is_not_set_aside_and_does_not_come_back(refuses_all: bool) -> None:
-    """Another one passes then, which would prove the suspicion; or another is also refused, and all begins again."""
+    """Then another message passes, which would prove the suspicion; or another one is refused, too, and all begins
+    again.
+    """
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c", 17), "bad", recoverable=True)
@@ -476,7 +485,7 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
 
 
 def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
-    """Messages sent after a restart cannot pass the refused one, so it does not wait for them."""
+    """Messages sent after a restart cannot pass the refused message, so this one does not wait for them."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)
@@ -511,7 +520,7 @@ def test_what_one_next_hop_refuses_goes_over_another() -> None:
 def test_exactly_those_that_are_refused_are_set_aside_and_all_others_arrive(
     bad: set[int], transactional: bool, names: str
 ) -> None:
-    """Good messages follow sometimes: only another one that passes distinguishes a bad message from a bad neighbour."""
+    """Good messages follow from time to time: a bad message looks like a bad neighbor unless another message passes."""
     net = a_net(*names)
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     place = at("c") if transactional else at("c", 17)

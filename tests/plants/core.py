@@ -61,7 +61,7 @@ def acknowledge_before_flush(sound: Any) -> Any:
     "all_is_accounted_for",
 )
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
-    """The block of MessageIDs that was reserved is used again."""
+    """MessageIDs from the block that was reserved before are used again."""
 
     def begin(self: GivenNumbers, writes: PendingWrites, state: Any) -> None:
         sound(self, writes, state)
@@ -78,7 +78,7 @@ def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     "what_was_lost_is_sent_again",
 )
 def never_remove_what_was_acknowledged(sound: Any) -> Any:
-    """The OrderAck is believed, but the disk never hears of it."""
+    """The OrderAck is believed, but the removals never reach the disk."""
 
     def order_ack(self: OutgoingSequence, number: int, now: Any, writes: PendingWrites) -> Any:
         removals = writes.later.removals
@@ -98,7 +98,7 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
     "no_error_of_our_own",
 )
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
-    """Messages that came before the restart may come again."""
+    """Messages that arrived before the restart may arrive again."""
 
     def restore(self: InSequence, state: Any, now: Any) -> None:
         state.incoming.clear()
@@ -110,7 +110,7 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 
 @plant(MessageIdHistory, "__init__", "delivered_once_and_in_order", "delivery_counts_are_true")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
-    """Messages that came before the restart are not recognized as duplicates."""
+    """Messages that arrived before the restart are not recognized as duplicates."""
     return lambda self, settings, timers, rows, *others, **more: sound(
         self, settings, timers, (), *others, **more
     )
@@ -118,7 +118,7 @@ def forget_message_ids_after_a_restart(sound: Any) -> Any:
 
 @plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
 def forget_what_is_held_after_a_restart(sound: Any) -> Any:
-    """Messages that wait behind a gap stay on disk for ever, and their places are given away."""
+    """Messages that wait behind a gap stay on disk forever, and their places are given to others."""
     return lambda self, header, packet, position: None
 
 
@@ -127,7 +127,7 @@ def forget_what_is_held_after_a_restart(sound: Any) -> Any:
 
 @plant(IncomingSequence, "place", "order_acks_leave_no_gap")
 def order_ack_beyond_a_gap(sound: Any) -> Any:
-    """A held message is acknowledged like an accepted one."""
+    """A held message is acknowledged as if it had been accepted."""
 
     def place(self: IncomingSequence) -> Any:
         held = [number for identifier, number in self._order if identifier == self.identifier]
@@ -138,7 +138,7 @@ def order_ack_beyond_a_gap(sound: Any) -> Any:
 
 @plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
 def forget_to_hold(sound: Any) -> Any:
-    """A message with any higher number is accepted as the next."""
+    """Any message with a higher number is accepted as the next one."""
 
     def comes_next(header: Any, last_id: Any, last_number: int) -> bool:
         if header.tx_sequence_id == last_id:
@@ -150,7 +150,7 @@ def forget_to_hold(sound: Any) -> Any:
 
 @plant(IncomingSequence, "take", "delivered_once_and_in_order")
 def deliver_duplicates(sound: Any) -> Any:
-    """A message that came before is accepted again."""
+    """A message that arrived before is accepted again."""
 
     def take(self: IncomingSequence, *arguments: Any, **options: Any) -> ArrivalVerdict:
         verdict: ArrivalVerdict = sound(self, *arguments, **options)
@@ -167,13 +167,13 @@ def deliver_duplicates(sound: Any) -> Any:
     "gaps_are_bridged",
 )
 def wrong_previous_number(sound: Any) -> Any:
-    """Each message says that none came before it."""
+    """Each message says that it has no predecessor."""
     return lambda self: (*sound(self)[:2], 0)
 
 
 @plant(Numbering, "numbered", "nothing_is_retained", "gaps_are_bridged")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
-    """A message names its predecessor, although that was withdrawn and never comes."""
+    """A message names its predecessor even if that one was withdrawn and will never arrive."""
     return lambda self, position, packet: packet
 
 
@@ -198,13 +198,13 @@ def lose_on_withdraw(sound: Any) -> Any:
 
 @plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_send_an_order_ack(sound: Any) -> Any:
-    """The destination accepts messages and never says so."""
+    """The destination accepts messages, but never acknowledges them with an OrderAck."""
     return lambda self, now: None
 
 
 @plant(Resends, "connected", "nothing_is_retained", "what_was_lost_is_sent_again")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
-    """Messages sent before the session broke are not watched any more."""
+    """Messages that were sent before the session broke are no longer watched."""
     return lambda self, now: None
 
 
@@ -256,7 +256,7 @@ def keep_everything_in_memory(sound: Any) -> Any:
 
 @plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
 def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
-    """A page with fewer messages than requested ends the queue, although it was full of large ones."""
+    """A page with fewer messages than requested counts as the end of the queue, even if it was full of large ones."""
 
     def loaded(self: QueueWindow, rows: Any, deadline_s: Any) -> Any:
         last, is_short = self._reading, len(rows) < self._limit // 2
@@ -286,7 +286,7 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
 
 @plant(Neighbours, "retry", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_connect_again(sound: Any) -> Any:
-    """A neighbour that could not be reached once is given up."""
+    """A neighbor that could not be reached is given up after one attempt."""
     return lambda self, neighbour, *others: None
 
 
@@ -298,7 +298,7 @@ def never_connect_again(sound: Any) -> Any:
     "handed_out_in_order",
 )
 def lose_what_was_rolled_back(sound: Any) -> Any:
-    """Messages that a consumer gives back are gone."""
+    """Messages that a consumer gives back are lost."""
     return lambda self, consumer: self.settled(consumer)
 
 
@@ -316,7 +316,7 @@ def send_the_lowest_priority_first(sound: Any) -> Any:
 
 @plant(LocalQueue, "has_room", "quotas_are_kept")
 def ignore_the_quota(sound: Any) -> Any:
-    """A queue takes everything that comes."""
+    """A queue takes everything that arrives."""
     return lambda self, size_bytes: True
 
 
@@ -325,7 +325,7 @@ def ignore_the_quota(sound: Any) -> Any:
 
 @plant(InSequence, "arrived", "final_acks_tell_the_truth")
 def final_ack_on_arrival(sound: Any) -> Any:
-    """The sender is told that a message was received when it has only arrived."""
+    """When a message has only arrived, its sender is told that it was received."""
 
     def arrived(self: InSequence, queue: Any, run: Run, remote: Any, now: Any) -> None:
         sound(self, queue, run, remote, now)
@@ -364,13 +364,13 @@ def lose_dead_letters(sound: Any) -> Any:
 
 @plant(Outcomes, "_chosen", "letters_lie_where_they_were_chosen")
 def leave_letters_to_the_system(sound: Any) -> Any:
-    """A dead letter goes to the system's queue, whatever its application has chosen."""
+    """A dead letter goes to the system's queue, even if its application has chosen another one."""
     return lambda self, message, size_bytes: None
 
 
 @plant(sealing, "as_sent", "what_is_sent_names_no_queue")
 def send_the_name_as_well(sound: Any) -> Any:
-    """The name of the queue for its dead letter leaves with the message."""
+    """A message leaves together with the name of the queue for its dead letter."""
     return lambda packet: packet
 
 
@@ -387,19 +387,19 @@ def forget_the_journal(sound: Any) -> Any:
 
 @plant(Outcomes, "_acknowledge", "replies_are_complete")
 def forget_administration_acknowledgments(sound: Any) -> Any:
-    """A sender that asked about its message's outcome hears nothing."""
+    """A sender that asked to be told of its message's outcome is told nothing."""
     return lambda self, ending, message, now: None
 
 
 @plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent", "what_is_over_leaves_in_time")
 def hand_out_what_is_over(sound: Any) -> Any:
-    """An application is given messages whose time is over."""
+    """An application is given messages that have expired."""
     return lambda self, message, now: False
 
 
 @plant(inserting, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons", also=(transit,))
 def expire_too_soon(sound: Any) -> Any:
-    """A message's time ends three seconds too early."""
+    """A message expires three seconds too early."""
 
     def deadline_s(packet: bytes) -> int | None:
         whole: int | None = sound(packet)
@@ -419,7 +419,7 @@ def expire_what_was_sent(sound: Any) -> Any:
 
 @plant(QueueWindow, "give_back", "handed_out_in_order")
 def give_back_in_front_of_all(sound: Any) -> Any:
-    """A message that comes back later is put before one that came back earlier, although it belongs behind that."""
+    """A message that is given back later goes before one that was given back earlier, although it belongs after it."""
 
     def give_back(self: QueueWindow, messages: Iterable[MessageRow]) -> None:
         back = list(messages)
@@ -451,7 +451,7 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
 
 @plant(LocalQueue, "_left", "turned_away_only_when_full", "status_tells_the_truth", "sums_are_true")
 def never_make_room_again(sound: Any) -> Any:
-    """Messages that have left a queue count towards its quota for ever."""
+    """Messages that have left a queue count toward its quota forever."""
 
     def left(self: LocalQueue, handed: Any) -> None:
         size_bytes = self.size_bytes
@@ -473,7 +473,7 @@ def resend_what_is_paused(sound: Any) -> Any:
 
 @plant(OutgoingSequence, "delete", "all_is_accounted_for", "nothing_is_retained", "gaps_are_bridged")
 def delete_only_what_was_not_sent(sound: Any) -> Any:
-    """An operator deletes a message that was sent: it ends, but its sequence keeps it."""
+    """When an operator deletes a message that was sent, the message ends, but its sequence keeps it."""
 
     def delete(self: OutgoingSequence, position: int, writes: Any) -> bool:
         if self.cursors.base < position <= self.numbering.sent_through:
@@ -485,7 +485,7 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
 
 @plant(LocalQueue, "_left", "delivery_counts_are_true")
 def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
-    """When one consumer receives a message, the others start to count again."""
+    """When one consumer receives a message, the counts of returns of all other messages start again."""
 
     def left(self: LocalQueue, handed: Any) -> None:
         sound(self, handed)
@@ -496,7 +496,7 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
 
 @plant(Transit, "forward", "all_is_accounted_for", "nothing_is_retained")
 def drop_what_comes_back(sound: Any) -> Any:
-    """A message that comes back to its source, because the way it took is gone, goes no further."""
+    """A message that comes back to its source, because the route that it took no longer exists, goes no further."""
 
     def forward(self: Transit, run: Run, head: Head, *others: Any) -> None:
         if head.source_queue_manager != self._desk.identity:
@@ -507,7 +507,7 @@ def drop_what_comes_back(sound: Any) -> Any:
 
 @plant(Expiration, "loaded", "what_is_over_leaves_in_time")
 def one_page_of_what_is_over(sound: Any) -> Any:
-    """The store is asked once for messages whose time is over, although there may be more than fit a page."""
+    """The store is asked only once for expired messages, although there may be more than fit on one page."""
 
     def loaded(self: Expiration, rows: Any, now: Any) -> None:
         sound(self, rows, now)
@@ -518,7 +518,7 @@ def one_page_of_what_is_over(sound: Any) -> Any:
 
 @plant(acknowledgment, "take_saved", "all_is_accounted_for", "nothing_is_retained")
 def take_flags_for_a_count(sound: Any) -> Any:
-    """A neighbour that has saved a message is taken to have saved all before it."""
+    """A neighbor that has saved one message is believed to have saved all earlier ones."""
 
     def take_saved(data: Any, header: SessionHeader) -> bool:
         flags = (1 << header.recoverable_msg_ack_flags.bit_length()) - 1
@@ -535,13 +535,15 @@ def take_flags_for_a_count(sound: Any) -> Any:
     "delivery_counts_are_true",
 )
 def remember_by_age_alone(sound: Any) -> Any:
-    """Messages that a window still allows to come again are forgotten if they are old, or if the history is full."""
+    """Messages that may arrive again, because a window still covers them, are forgotten if they are old or the history
+    is full.
+    """
     return property(lambda self: len(self.arrivals))
 
 
 @plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
 def remember_less_than_a_window(sound: Any) -> Any:
-    """However large a neighbour's window is, all but two old messages are forgotten."""
+    """All but two old messages are forgotten, however large the neighbor's window is."""
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 
@@ -553,19 +555,21 @@ def remember_less_than_a_window(sound: Any) -> Any:
     "what_was_lost_is_sent_again",
 )
 def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
-    """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
+    """An intermediate believes that a copy that it has passed on is still waiting, and so drops each resend."""
     return lambda self, name, packet: AS_IT_IS if name in self.copies._places else sound(self, name, packet)
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
 def compare_counts_that_wrap(sound: Any) -> Any:
-    """A session's count counts as ahead of another if it is higher, although counts wrap."""
+    """Of two counts of a session, the higher one is considered to be ahead, although counts wrap."""
     return lambda number, reference: max(0, number - reference)
 
 
 @plant(Session, "acknowledge", "refusals_are_explained")
 def acknowledge_what_never_came(sound: Any) -> Any:
-    """Each session acknowledgment covers one message too many: by the rules, the sender closes the session."""
+    """Each session acknowledgment covers one message too many, so the sender closes the session, as the rules
+    require.
+    """
 
     def acknowledge(self: Session, now: Moment | None = None) -> None:
         self.data.message_received_count = self.data.message_received_count + 1 & 0xFFFF

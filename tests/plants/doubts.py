@@ -1,4 +1,4 @@
-"""Faults in the treatment of messages that were sent and are over: is the dead letter true in the end?"""
+"""Faults in the treatment of messages that were sent and have expired: is their dead letter true in the end?"""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from tests.plants.planting import plant
 
 @plant(Numbering, "first_proven", "recalled_for_a_reason")
 def take_any_later_number_for_a_proof(sound: Any) -> Any:
-    """An OrderAck proves all lower numbers, including messages that its own message passed over."""
+    """An OrderAck is believed to prove all lower numbers, including those of messages that were passed over."""
     return lambda self, number: 1
 
 
 @plant(Confirmations, "_is_awaited", "recalled_for_a_reason", "letters_are_true", "endings_have_reasons")
 def believe_that_what_has_arrived_ended_on_its_way(sound: Any) -> Any:
-    """The end of a copy counts as the message's, although its destination has reported that it has it."""
+    """The end of a copy counts as the end of the message, although its destination has reported that it has the
+    message.
+    """
     return lambda self, sequence, body: True
 
 
 @plant(AcknowledgedMessages, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
 def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
-    """The message's dead letter does not mention another copy, and stays when that copy was received."""
+    """The message's dead letter does not mention that there is another copy, and it stays when that copy is
+    received.
+    """
 
     def loaded(self: AcknowledgedMessages, *arguments: Any) -> None:
         sound(self, *arguments)
@@ -41,7 +45,7 @@ def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
 
 @plant(Refusals, "_set_aside", "letters_are_true", "whereabouts_tell_the_truth")
 def take_what_was_set_aside_for_lost(sound: Any) -> Any:
-    """The dead letter of a message that the next hop refuses does not mention a copy that went another way."""
+    """If the next hop refuses a message, its dead letter does not mention a copy that went another way."""
 
     def set_aside(self: Refusals, *arguments: Any) -> None:
         sound(self, *arguments)
@@ -53,31 +57,31 @@ def take_what_was_set_aside_for_lost(sound: Any) -> Any:
 
 @plant(Doubts, "__init__", "letters_are_true", "whereabouts_tell_the_truth")
 def forget_what_is_in_doubt_after_a_restart(sound: Any) -> Any:
-    """A dead letter of an earlier process is final."""
+    """A dead letter from an earlier process counts as final."""
     return lambda self, *parts: sound(self, *parts[:-1], StoredState(queues=parts[-1].queues))
 
 
 @plant(LocalQueue, "recall", "letters_are_true", "endings_have_reasons", "whereabouts_tell_the_truth")
 def leave_the_letter_where_it_is(sound: Any) -> Any:
-    """A late acknowledgment is noted, but the dead letter stays beside the message that has arrived."""
+    """A late acknowledgment is noted, but the dead letter stays, in addition to the message that has arrived."""
     return lambda self, position, *others: any(one.position == position for one in self.lane(0).window)
 
 
 @plant(Doubts, "at", "letters_are_true", "nothing_is_retained", "whereabouts_tell_the_truth")
 def look_for_late_words_among_what_had_its_order_ack(sound: Any) -> Any:
-    """A FinalAck finds no dead letter."""
+    """A late FinalAck finds no dead letter."""
     return lambda self, identifier, number: None
 
 
 @plant(IncomingSequence, "release", "what_is_held_goes_with_the_next", "nothing_is_retained")
 def keep_what_another_passed_over(sound: Any) -> Any:
-    """A held message that is over at its source stays on disk when the next one has come."""
+    """A held message that has expired at its source stays on disk after the next message has arrived."""
     return lambda self: (sound(self)[0], [])
 
 
 @plant(Expiration, "_end_on_disk", "letters_are_true", "whereabouts_tell_the_truth")
 def recall_nothing_that_expired_on_disk(sound: Any) -> Any:
-    """A message that only the store had becomes a final dead letter."""
+    """A message that was only in the store becomes a final dead letter."""
 
     def end_on_disk(self: Expiration, *arguments: Any) -> bool:
         gone: bool = sound(self, *arguments)

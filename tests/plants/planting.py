@@ -16,8 +16,8 @@ Wrap = Callable[[Any], Any]
 class Plant:
     """A fault: the attribute that it replaces, the replacement, and the invariants that should notice it.
 
-    owners: all have the same attribute.
-    found_by: the invariants that may be the first to break.
+    owners: the objects that have the attribute.
+    found_by: the invariants of which any may be the first to break.
     """
 
     owners: tuple[object, ...]
@@ -27,7 +27,7 @@ class Plant:
 
 
 PLANTS: Final[dict[str, Plant]] = {}
-"""The faults by the name that the command line takes."""
+"""The faults, keyed by the names that the command line takes."""
 
 
 def plant(
@@ -35,7 +35,7 @@ def plant(
 ) -> Callable[[Wrap], Wrap]:
     """Register a function that makes the faulty attribute from the sound one.
 
-    also: other owners, into which it is imported under the same name.
+    also: other owners that have imported the attribute under the same name.
     """
 
     def register(wrap: Wrap) -> Wrap:

@@ -1,4 +1,4 @@
-"""Faults in finding the message that a neighbour refuses."""
+"""Faults in finding the message that a neighbor refuses."""
 
 from __future__ import annotations
 
@@ -12,41 +12,47 @@ from tests.plants.planting import plant
 
 @plant(Trial, "ended", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_look_for_what_is_refused(sound: Any) -> Any:
-    """A message with which each session ends is sent first on the next one, for ever."""
+    """A message that makes each session end is always sent first on the next session, forever."""
     return lambda self, hop, lost, by_us: (lost, [])
 
 
 @plant(Trial, "ended", "endings_have_reasons")
 def blame_a_neighbour_for_what_was_refused_here(sound: Any) -> Any:
-    """Messages under way when a message from the neighbour closed the session count as refused by the neighbour."""
+    """When a message from the neighbor closes the session, the messages then on their way count as refused by the
+    neighbor.
+    """
     return lambda self, hop, lost, by_us: sound(self, hop, lost)
 
 
 @plant(Demand, "covers", "endings_have_reasons")
 def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
-    """Messages of a sequence that a full neighbour accepts early, and drops, prove that it has room for others."""
+    """Messages of a sequence that a full neighbor accepts too early, and then drops, count as proof that it has room
+    for others.
+    """
     return lambda self, other: sound(self if other.sequence else self._replace(sequence=None), other)
 
 
 @plant(Trial, "_may_have_had", "endings_have_reasons")
 def take_what_came_before_for_a_proof(sound: Any) -> Any:
-    """A full neighbour that accepts a message which it already had is taken to have room for others."""
+    """A full neighbor that accepts a message that it already had is believed to have room for others."""
     return lambda self, entry, suspect: False
 
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
-    """A message that was refused alone is sent again on each session, although others wait for their resend."""
+    """A message that was refused when it was alone is sent again on each session, although others wait for their
+    resend.
+    """
     return lambda self, neighbour, trial, suspect: False
 
 
 @plant(Neighbour, "count", "nothing_is_retained", "what_was_lost_is_sent_again")
 def wait_for_what_waits(sound: Any) -> Any:
-    """A message that was refused alone also waits for messages of its sequence that wait for their turn."""
+    """A message that was refused when it was alone also waits for messages of its sequence whose turn has not come."""
     return property(lambda self: sum(queue.count for queue in self._all() if not queue.on_hold))
 
 
 @plant(Suspect, "refuse", "endings_have_reasons")
 def decide_right_behind_another(sound: Any) -> Any:
-    """A full neighbour that has used up its room for another is taken to refuse the suspect."""
+    """A full neighbor that has used up its room for another message is believed to refuse the suspect."""
     return lambda self, hop, often, by_us: sound(self, hop, 1, by_us=by_us)

@@ -1,4 +1,4 @@
-"""Faults in the use of a store from an earlier moment, and in the treatment of a peer that has one."""
+"""Faults in how a store from an earlier moment is used, and in how a peer with such a store is treated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOUBLED = ("delivered_once_and_in_order", "received_once")
 
 @plant(OutgoingSequence, "restore", *LOST, *DOUBLED, "order_acks_leave_no_gap", "gaps_are_bridged")
 def go_on_with_the_sequence_that_was_found(sound: Any) -> Any:
-    """Messages after a restart join the sequence that the store has."""
+    """Messages that are sent after a restart join the sequence that is in the store."""
 
     def restore(self: OutgoingSequence, *arguments: Any) -> None:
         sound(self, *arguments)
@@ -31,7 +31,7 @@ def go_on_with_the_sequence_that_was_found(sound: Any) -> Any:
 
 @plant(Succession, "_choose_head", *LOST, *DOUBLED)
 def send_before_the_sequence_before_is_done(sound: Any) -> Any:
-    """The newest sequence does not wait for those that were found."""
+    """The newest sequence does not wait for the sequences that were found in the store."""
 
     def choose_head(self: Succession) -> None:
         sound(self)
@@ -48,7 +48,7 @@ def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
 
 @plant(Identity, "_cause", *LOST, "handed_out_as_it_was_sent", "no_error_of_our_own")
 def take_a_store_that_was_put_back_for_the_last(sound: Any) -> Any:
-    """The life file has a later moment than the store, but nobody looks at it."""
+    """The life file is from a later moment than the store, but nobody looks at it."""
 
     def cause(self: Identity, *known: Any) -> Cause:
         found: Cause = sound(self, *known)
@@ -65,11 +65,11 @@ def ignore_a_destination_that_is_ahead(sound: Any) -> Any:
 
 @plant(Resends, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
 def ignore_a_destination_that_is_behind(sound: Any) -> Any:
-    """An OrderAck for less than the last one is always taken for a late one."""
+    """An OrderAck for less than the last one is always considered to be a late one."""
     return lambda *arguments: None
 
 
 @plant(IncomingSequence, "place", *LOST, "what_was_lost_is_sent_again")
 def say_nothing_of_a_sequence_of_which_nothing_is_here(sound: Any) -> Any:
-    """An OrderAck is always about accepted messages, and there is none before anything was accepted."""
+    """An OrderAck is always about accepted messages, so none is sent before anything has been accepted."""
     return property(lambda self: (self.identifier, self.number) if self.number else None)

@@ -29,7 +29,7 @@ def _each_guard(sound: Any, change: Callable[[Any], None]) -> Any:
 
 @plant(World, "guard_of", "secrets_stay_secret", "encrypted_with_the_latest_key")
 def send_in_clear_what_cannot_be_encrypted(sound: Any) -> Any:
-    """The key is gone, and the message leaves nevertheless."""
+    """The key no longer exists, but the message leaves all the same."""
 
     def change(guard: Any) -> None:
         seal = guard.sealed
@@ -47,7 +47,7 @@ def send_in_clear_what_cannot_be_encrypted(sound: Any) -> Any:
 
 @plant(World, "guard_of", "encrypted_with_the_latest_key")
 def keep_session_keys_when_keys_change(sound: Any) -> Any:
-    """The receiver has another key, but the remembered session keys were made for the previous one."""
+    """The receiver has a different key, but session keys that were made for the previous one are still used."""
 
     def change(guard: Any) -> None:
         guard.renew = lambda keys: setattr(guard, "_keys", keys)
@@ -57,7 +57,7 @@ def keep_session_keys_when_keys_change(sound: Any) -> Any:
 
 @plant(World, "guard_of", "given_up_for_a_reason", "no_error_of_our_own")
 def lose_the_keys_of_others_with_ones_own(sound: Any) -> Any:
-    """After a node is told about one key, it has lost all others' keys."""
+    """A node that is told about one key loses the keys of all others."""
 
     def change(guard: Any) -> None:
         renew = guard.renew

@@ -1,4 +1,4 @@
-"""Faults of the layers between a core and its disk: the one loop, and the store."""
+"""Faults of the layers between a core and its disk: the loop and the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOUD = "no_error_of_our_own"
 
 
 class Instead:
-    """An object whose attributes are another object's, except for given ones."""
+    """An object that has the attributes of another one, except for those that are given."""
 
     def __init__(self, other: Any, **given: Any) -> None:
         self.other = other
@@ -51,7 +51,7 @@ def nothing(*arguments: Any) -> None:
     "higher_priorities_leave_first",
 )
 def send_before_commit(sound: Any) -> Any:
-    """Neighbours hear about data that is not on disk yet."""
+    """Neighbors are told about data that is not on disk yet."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for send in batch.sends:
@@ -63,7 +63,7 @@ def send_before_commit(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "accepted_is_on_disk", "handed_out_is_on_disk")
 def deliver_before_commit(sound: Any) -> Any:
-    """Applications hear about data that is not on disk yet."""
+    """Applications are told about data that is not on disk yet."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         hands.deliver(batch.deliveries)
@@ -74,7 +74,7 @@ def deliver_before_commit(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "nothing_is_retained", "endings_have_reasons", LOUD)
 def commit_after_reads(sound: Any) -> Any:
-    """A queue asks for a message that its batch puts on disk, and does not get it."""
+    """A queue asks for a message that the same batch puts on disk, and does not get it."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for page in batch.reads:
@@ -86,7 +86,7 @@ def commit_after_reads(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "acknowledged_is_on_disk", "accepted_is_on_disk", "handed_out_is_on_disk")
 def commit_last(sound: Any) -> Any:
-    """The commit comes last."""
+    """The commit is the last step of a batch."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         sound(core, replace(batch, writes=None), now, hands)
@@ -146,7 +146,7 @@ def carry_out_twice(sound: Any) -> Any:
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def leave_out_the_flush(sound: Any) -> Any:
-    """A record is written, but the system may keep it from the disk."""
+    """A record is written, but the operating system may not have put it on disk."""
 
     def append(self: LogSegment, record: Any) -> None:
         file = self._file
@@ -169,7 +169,7 @@ def leave_out_the_flush_of_a_name(sound: Any) -> Any:
 
 @plant(LogSegment, "create", LOUD)
 def leave_out_the_flush_of_a_header(sound: Any) -> Any:
-    """The tables know about a segment that may have no header yet."""
+    """The tables know of a segment that may not have a header yet."""
 
     def create(cls: type[LogSegment], files: Any, *others: Any) -> Any:
         unflushed = Instead(files, create=lambda path: Instead(files.create(path), flush=nothing))
@@ -182,7 +182,7 @@ def leave_out_the_flush_of_a_header(sound: Any) -> Any:
 
 @plant(StoreWitness, "flush", LOUD)
 def leave_out_the_flush_of_the_witness(sound: Any) -> Any:
-    """After a power loss the witness is behind the tables, as if it were from an earlier moment."""
+    """After a power loss, the witness lags behind the tables, as if it came from an earlier moment."""
     return nothing
 
 
@@ -199,7 +199,7 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
 
 @plant(Store, "commit", ON_DISK)
 def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
-    """The life file counts a record that is lost in a crash: the store looks as if it had been restored."""
+    """The life file counts a record that is lost in a crash, so the store looks as if it had been restored."""
 
     def commit(self: Store, writes: Any) -> None:
         self._identity.committed(self._log.next_record, writes.counters)
@@ -210,13 +210,13 @@ def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
 
 @plant(StoreTables, "transaction", ON_DISK, LOUD)
 def cut_the_log_before_the_tables_are_flushed(sound: Any) -> Any:
-    """A segment's data is in the tables, but the system may keep it from the disk."""
+    """A segment's data is in the tables, but the operating system may not have put it on disk."""
     return lambda self, *, flushed: sound(self, flushed=False)
 
 
 @plant(store, "recover", ON_DISK, LOUD)
 def remove_a_segment_when_it_is_read(sound: Any) -> Any:
-    """After a crash the log is deleted before the tables have it."""
+    """After a crash, a segment of the log is deleted before the tables have its data."""
 
     def recover(files: Any, *others: Any) -> Any:
         def read(path: Any) -> Any:
@@ -253,13 +253,13 @@ def split_a_batch_in_two(sound: Any) -> Any:
 
 @plant(segments, "encoded", ON_DISK, LOUD)
 def leave_a_removal_out_of_the_log(sound: Any) -> Any:
-    """A removed message is there again after a crash."""
+    """A removed message reappears after a crash."""
     return lambda writes: sound(replace(writes, removals=writes.removals[1:]))
 
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def take_a_write_that_failed_for_done(sound: Any) -> Any:
-    """The store does not report a full disk."""
+    """The store does not report that the disk is full."""
 
     def append(self: LogSegment, record: Any) -> None:
         try:
@@ -287,19 +287,19 @@ def take_a_torn_record_for_whole(sound: Any) -> Any:
 
 @plant(FoundSegment, "_may_be_torn", LOUD, "disks_have_what_was_committed")
 def take_a_torn_record_for_damage(sound: Any) -> Any:
-    """A node that was killed during a write does not start again."""
+    """A node that was killed during a write no longer starts."""
     return lambda self, at: False
 
 
 @plant(FoundSegment, "_may_be_torn", LOUD)
 def take_only_an_end_for_torn(sound: Any) -> Any:
-    """The first sectors of an unfinished record are believed to be there, as if a disk wrote in order."""
+    """The beginning of an unfinished record is believed to be there, as if disks wrote sectors in order."""
     return lambda self, at: sound(self, at) and any(self._data[at : at + HEAD.size])
 
 
 @plant(FoundSegment, "records", ON_DISK, LOUD)
 def lose_the_last_record(sound: Any) -> Any:
-    """After a crash the newest transaction is taken for a torn one."""
+    """After a crash, the newest transaction is mistaken for a torn one."""
 
     def records(self: FoundSegment, *, is_last: bool, acknowledged: int) -> Iterator[Any]:
         found = list(sound(self, is_last=is_last, acknowledged=acknowledged))
@@ -321,7 +321,7 @@ def carry_out_a_record_twice(sound: Any) -> Any:
 
 @plant(StoreTables, "mark", ON_DISK, LOUD)
 def replay_an_old_segment(sound: Any) -> Any:
-    """The rest of a log that went to the tables goes there again."""
+    """The remains of a log that was already moved to the tables are moved there again."""
 
     def mark(self: StoreTables) -> Any:
         sound_mark = sound(self)
@@ -340,7 +340,7 @@ def replay_an_old_segment(sound: Any) -> Any:
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
-    """The last message of each record stays behind when its segment goes to the tables."""
+    """The last message of each record is left behind when its segment is moved to the tables."""
 
     def append(self: LogSegment, record: Any) -> None:
         sound(self, record)
@@ -357,13 +357,13 @@ def lose_a_removal(sound: Any) -> Any:
 
 @plant(MessageTable, "make_lasting", ON_DISK)
 def lose_what_no_longer_expires(sound: Any) -> Any:
-    """A message that was kept for good expires after all."""
+    """A message that was to be kept for good expires after all."""
     return nothing
 
 
 @plant(RecentRows, "take_out", ON_DISK, LOUD)
 def keep_what_went_to_the_tables(sound: Any) -> Any:
-    """A message is in the log and in the tables, and counts twice."""
+    """A message that is moved to the tables also stays in the log, and counts twice."""
     return lambda self, rows, *others, **states: sound(self, [], *others, **states)
 
 
@@ -372,7 +372,7 @@ def keep_what_went_to_the_tables(sound: Any) -> Any:
 
 @plant(contents, "fitting", ON_DISK)
 def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
-    """A page has the smaller messages that follow one that is too large for it."""
+    """If a message is too large for a page, the page continues with smaller messages that follow it."""
 
     def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
         found, *others = [*rows, None]
@@ -400,19 +400,19 @@ def read_the_log_before_the_tables(sound: Any) -> Any:
 
 @plant(Contents, "add", ON_DISK)
 def forget_to_count_what_is_gone(sound: Any) -> Any:
-    """A store reports that it only grows."""
+    """The size that a store reports never decreases."""
     return lambda self, writes, gone: max(0, sound(self, writes, gone))
 
 
 @plant(QueueManager, "has_room", "full_disks_take_nothing_new", "reserves_last")
 def take_messages_on_a_full_disk(sound: Any) -> Any:
-    """The core is not told that the reserve is in use, and new messages use it up."""
+    """The core is not told that the reserve is in use, so new messages use it up."""
     return lambda self, room_bytes: None
 
 
 @plant(Reserve, "_become", "reserves_last", LOUD)
 def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
-    """The reserve is not used."""
+    """The reserve is not used when the disk is full."""
 
     def become(self: Reserve, *place: Any) -> Any:
         raise DiskFullError(f"{self.path}: the disk is full")
@@ -422,11 +422,11 @@ def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
 
 @plant(recovery, "finds_no_room", "full_disks_end_no_node")
 def start_where_there_is_room_alone(sound: Any) -> Any:
-    """A log that the tables have no room for prevents the start."""
+    """A node does not start if the tables have no room for what is in its log."""
     return lambda error: False
 
 
 @plant(recovery, "_see_that_it_is_on_disk", LOUD, ON_DISK)
 def start_on_what_only_the_system_has(sound: Any) -> Any:
-    """A record that a killed process did not flush is taken for one that is on disk."""
+    """A record that a killed process did not flush is believed to be on disk."""
     return nothing

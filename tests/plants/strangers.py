@@ -1,4 +1,4 @@
-"""Faults of admission: each leaves out one check of a node's identity, or of a stranger's rights."""
+"""Faults of admission: each one leaves out a check of a node's identity, or of a stranger's rights."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.plants.planting import plant
 
 @plant(Routes, "proves", "strangers_get_no_mail", "handed_out_as_it_was_sent")
 def believe_every_guid(sound: Any) -> Any:
-    """A node that presents the GUID of a known queue manager is taken for it."""
+    """A node that presents the GUID of a known queue manager is believed to be that queue manager."""
     return lambda self, manager, host, certified: manager in self.peers
 
 
 @plant(Routes, "brings", "handed_out_as_it_was_sent", "delivered_once_and_in_order")
 def let_a_neighbour_bring_anything(sound: Any) -> Any:
-    """A neighbour may bring messages in the name of a queue manager for which it is not a router."""
+    """A neighbor may bring messages in the name of any queue manager, even of one for which it is not a router."""
     return lambda self, neighbour, source, *, target, own: True
 
 
 @plant(Door, "_limit_peer", "refusals_are_explained")
 def count_claims_as_sessions_of_the_neighbour(sound: Any) -> Any:
-    """Callers that only present a neighbour's GUID use up the sessions that it may have."""
+    """Callers that merely present a neighbor's GUID use up the sessions that the neighbor may have."""
 
     def limit(self: Door, data: SessionData, manager: Guid) -> str | None:
         others = [
@@ -68,13 +68,13 @@ def _as_if_proven(session: Session, act: Any, *arguments: Any) -> Any:
 
 @plant(Neighbours, "_settle", "strangers_get_no_mail")
 def adopt_the_session_of_a_stranger(sound: Any) -> Any:
-    """A session that somebody opens with the GUID of a next hop is used for messages that wait for it."""
+    """A session that somebody opens with the GUID of a next hop is used for messages that wait for that next hop."""
     return lambda self, session, now: _as_if_proven(session, sound, self, session, now)
 
 
 @plant(Neighbours, "_call", "strangers_get_no_mail")
 def use_the_session_of_a_stranger(sound: Any) -> Any:
-    """Instead of calling, a node uses any open session with the GUID of the next hop, whoever has it."""
+    """Instead of calling, a node uses any open session with the next hop's GUID, no matter who opened it."""
 
     def call(self: Neighbours, neighbour: Any, index: int, now: Moment) -> None:
         strange = [
@@ -112,7 +112,7 @@ def believe_the_final_ack_of_a_stranger(sound: Any) -> Any:
 
 @plant(Confirmations, "_final_ack", "endings_have_reasons", "all_is_accounted_for", "nothing_is_retained")
 def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
-    """Anybody may report that a message went too far, not only known nodes."""
+    """Anybody, not only a known node, may report that a message has crossed too many hops."""
 
     def final_ack(
         self: Confirmations, body: Any, message: Any, packet: bytes, remote: Remote, now: Moment
@@ -125,7 +125,7 @@ def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
 
 @plant(OwnSequences, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
 def let_any_neighbour_confirm(sound: Any) -> Any:
-    """An acknowledgment from any source counts, if a neighbour brings it."""
+    """An acknowledgment from any source counts if a neighbor brings it."""
     return lambda self, sequence, source, remote: remote.is_proven
 
 
@@ -137,7 +137,7 @@ def answer_strangers_wherever_they_say(sound: Any) -> Any:
 
 @plant(Histories, "of", "all_is_accounted_for", "nothing_is_retained")
 def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
-    """The MessageIDs of a stranger go into the history of known queue managers."""
+    """A stranger's MessageIDs are put into the history of known queue managers."""
     return lambda self, remote: self.known
 
 
@@ -152,7 +152,7 @@ def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
     "order_acks_leave_no_gap",
 )
 def let_a_claim_begin_sequences(sound: Any) -> Any:
-    """A node that presents the GUID of a known queue manager may send messages that have consequences for it."""
+    """A node that presents the GUID of a known queue manager may send messages that affect that queue manager."""
     return lambda *arguments, **others: sound(*arguments, **{**others, "claims": False})
 
 
@@ -172,7 +172,7 @@ def open_every_queue_to_strangers(sound: Any) -> Any:
 
 @plant(admission, "RULES", "forwarded_as_it_came", "refusals_are_explained")
 def forward_what_strangers_send(sound: Any) -> Any:
-    """A stranger's message for another queue manager is passed on like a neighbour's."""
+    """A stranger's message for another queue manager is passed on as if it came from a neighbor."""
     passed_on = {
         case: sound[NEIGHBOUR, *case[1:]] for case in sound if ELSEWHERE in case and case[0] is not NO_ROUTER
     }
@@ -181,7 +181,7 @@ def forward_what_strangers_send(sound: Any) -> Any:
 
 @plant(InSequence, "arrived", "nothing_is_retained")
 def hold_what_strangers_send_early(sound: Any) -> Any:
-    """A message that a stranger sends behind a gap is held until the gap is closed, which never happens."""
+    """A stranger's message that comes after a gap is held until the gap is closed, which never happens."""
     return lambda self, queue, run, remote, now: sound(self, queue, run, remote._replace(is_proven=True), now)
 
 
@@ -218,23 +218,23 @@ def have_no_way_to_those_who_were_met(sound: Any) -> Any:
     also=(arrivals,),
 )
 def forget_who_gave_up_a_place(sound: Any) -> Any:
-    """The accepted messages of a sequence do not count any more once another one has its place in memory."""
+    """The accepted messages of a sequence are forgotten once another sequence has taken its place in memory."""
     return lambda rows, queue, name, header: None
 
 
 @plant(Refusing, "_may_tell", "all_is_accounted_for", "nothing_is_retained")
 def tell_strangers_nothing(sound: Any) -> Any:
-    """The end of a stranger's transactional message is not reported, so its sender repeats it for ever."""
+    """The end of a stranger's transactional message is not reported, so its sender repeats it forever."""
     return lambda self, remote, now: False
 
 
 @plant(InSequence, "_place_given_up", "memory_is_bounded")
 def give_up_no_place(sound: Any) -> Any:
-    """Each sequence of a stranger has a place in memory, however many there are."""
+    """Each sequence of a stranger gets a place in memory, however many sequences there are."""
     return lambda self, source, remote: 0
 
 
 @plant(Door, "_make_room", "memory_is_bounded")
 def keep_whatever_strangers_begin(sound: Any) -> Any:
-    """Unfinished packets of strangers have no limit."""
+    """There is no limit on strangers' unfinished packets."""
     return lambda self: iter(())

@@ -1,10 +1,10 @@
-"""A table of all planted faults: the first seed that finds each, and the invariant that breaks.
+"""A table of all planted faults: for each, the first seed that finds it, and the invariant that breaks.
 
-make plants
-python -m tests.plants [NAME ...]
+make plants python -m tests.plants [NAME ...]
 
-It takes some minutes, and a quarter of an hour for the rarest fault. The status is 1 if the first five thousand seeds
-do not find a fault, or if an invariant breaks first that the fault does not name.
+This takes some minutes, and for the rarest fault a quarter of an hour. The status is 1 if one of the faults is not
+found by the first five thousand seeds. It is also 1 if the first invariant to break is one that the fault does not
+name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.simulator.world.worlds import a_burst, a_chain
 
 WORLDS: Final = Path(__file__).parents[1] / "worlds"
 SEEDS: Final = 5_000
-"""Each fault has to be found within this number of worlds."""
+"""The number of worlds within which each fault has to be found."""
 
 
 BY_HAND: Final = {
@@ -81,13 +81,13 @@ BY_HAND: Final = {
         WORLDS / "in-no-sequence-where-early-ones-of-one-pass.json"
     ),
 }
-"""Worlds for faults that random ones find once in 100,000."""
+"""Worlds that were written for faults that random worlds find only once in 100,000."""
 
 
 def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Breach] | None:
-    """Return the first seed whose world a fault breaks, and how; the world in BY_HAND is tried first.
+    """Return the first seed whose world a fault breaks, and how it breaks; None if there is none.
 
-    None if none is found.
+    If BY_HAND has a world for the fault, that one is tried first.
     """
     by_hand = [BY_HAND[name]] if name in BY_HAND else []
     with planted(name), seldom_collected():
@@ -99,7 +99,7 @@ def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Br
 
 
 def main(names: list[str]) -> int:
-    """Print the table; return the status."""
+    """Print the table, and return the exit status."""
     if unknown := [name for name in names if name not in PLANTS]:
         raise UsageError(f"no fault is called {unknown[0]!r}; there are: {', '.join(PLANTS)}")
     names = names or list(PLANTS)

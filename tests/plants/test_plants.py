@@ -1,4 +1,4 @@
-"""The checker is checked: each planted fault is found, and its world is reduced to a small one."""
+"""A check of the checker: each planted fault is found, and its world is reduced to a small one."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ QUICK: Final = {
     "ignore-a-destination-that-is-behind": 492,
     "say-nothing-of-a-sequence-of-which-nothing-is-here": 492,
 }
-"""The seed that showed each fault soonest when this was written, if it was above 3; it is tried first."""
+"""For some faults, the seed that found them first when this was written, if it was above 3; it is tried first."""
 SEEDS: Final = 100
-"""How many seeds are tried after it: worlds change with the code that they run, and many seeds find most faults."""
+"""The number of seeds that are tried after that one: worlds change with the code, and many seeds find most faults."""
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Faults of the core's regular work, for which nobody asks: timers, resends, and ways that are available again.
+"""Faults of the work that the core does unasked: timers, resends, and routes that become available again.
 
 There are also faults in the core's answers to questions.
 """
@@ -35,7 +35,7 @@ from tests.plants.planting import plant
 
 @plant(Transit, "forward", "what_is_over_leaves_in_time")
 def forget_when_what_is_passed_on_is_over(sound: Any) -> Any:
-    """An intermediate does not watch the lifetime of messages that it passes on."""
+    """An intermediate does not notice when messages that it passes on expire."""
 
     def forward(self: Transit, *others: Any) -> None:
         expiration = self._expiration
@@ -62,7 +62,7 @@ def resend_only_once(sound: Any) -> Any:
 
 @plant(Neighbours, "_call_better", "the_first_way_is_taken_again")
 def keep_to_a_later_way(sound: Any) -> Any:
-    """If the preferred next hop could not be reached at the first try, it is not tried again."""
+    """If the preferred next hop could not be reached at first, it is never tried again."""
 
     def call_better(self: Neighbours, neighbour: Any, index: int, now: Any) -> None:
         if index < neighbour.index:
@@ -87,7 +87,7 @@ def pass_on_duplicates(sound: Any) -> Any:
 
 @plant(status, "_local", "status_tells_the_truth")
 def count_one_more_that_is_held(sound: Any) -> Any:
-    """A queue without held messages is reported to have one behind a gap."""
+    """A queue without held messages is reported to have one that is held behind a gap."""
     return lambda queue, held: sound(queue, held or 1)
 
 
@@ -117,7 +117,7 @@ def know_one_sender_too_many(sound: Any) -> Any:
 
 @plant(Session, "send", "sessions_in_use_stay")
 def clean_up_what_only_sends(sound: Any) -> Any:
-    """A session with messages in only one direction is taken for unused."""
+    """A session that carries messages in only one direction is considered unused."""
 
     def send(self: Session, *others: Any) -> None:
         active = self.data.session_active
@@ -129,7 +129,7 @@ def clean_up_what_only_sends(sound: Any) -> Any:
 
 @plant(Session, "expired", "unused_sessions_are_closed")
 def take_every_session_for_used(sound: Any) -> Any:
-    """A session without any more traffic stays open."""
+    """A session that carries no more traffic stays open."""
 
     def expired(self: Session, timer: Timer, now: Moment) -> None:
         self.data.session_active |= timer is Timer.SESSION_CLEANUP
@@ -140,7 +140,7 @@ def take_every_session_for_used(sound: Any) -> Any:
 
 @plant(LocalQueues, "delete", "refused_for_a_reason", "endings_have_reasons")
 def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
-    """When a queue is deleted, messages for the others do not find them."""
+    """When one queue is deleted, messages for the other queues no longer find them."""
 
     def delete(self: LocalQueues, queue: LocalQueue) -> int:
         count: int = sound(self, queue)
@@ -153,7 +153,7 @@ def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
 
 @plant(Declarations, "_write", "queues_stay_as_they_were_left")
 def forget_what_operators_do_to_queues(sound: Any) -> Any:
-    """A deleted queue is there again after a restart, as it is declared."""
+    """A deleted queue reappears after a restart, because it is declared."""
 
     def write(self: Declarations, number: int, name: str, *, holds: bool) -> None:
         self._numbers.pop(next(key for key, known in self._numbers.items() if known == number), None)
@@ -169,7 +169,7 @@ def let_everybody_ask(sound: Any) -> Any:
 
 @plant(QueueManager, "hold", "windows_are_told_as_they_are")
 def say_late_that_a_queue_is_paused(sound: Any) -> Any:
-    """The neighbour hears about a pause only when it is over."""
+    """The neighbor is told about a pause only when the pause is over."""
 
     def hold(self: QueueManager, queue: str, *, on_hold: bool) -> None:
         tell = self._parts.neighbours.hold
@@ -190,7 +190,7 @@ def take_each_link_for_as_good(sound: Any) -> Any:
 
 @plant(MessageIdHistory, "_arrived", "sums_are_true")
 def count_a_repeat_as_one_more(sound: Any) -> Any:
-    """A repeated identifier counts twice towards the size of the history."""
+    """A repeated identifier counts twice toward the size of the history."""
 
     def arrived(self: MessageIdHistory, sender: SenderHistory, ordinal: int, utc_s: int) -> None:
         self._size += ordinal in sender.arrivals
@@ -201,25 +201,25 @@ def count_a_repeat_as_one_more(sound: Any) -> Any:
 
 @plant(IncomingSequence, "let_go", "nothing_is_retained")
 def leave_on_disk_what_gives_way(sound: Any) -> Any:
-    """A held message that has made room for the awaited one is not held any more, but its row stays."""
+    """A held message that has made room for the awaited one is no longer held, but its row stays on disk."""
     return lambda self: replace(sound(self), position=0)
 
 
 @plant(Room, "may_hold", "memory_is_bounded")
 def hold_whatever_comes_early(sound: Any) -> Any:
-    """Early messages are held, however little room that leaves for the awaited one."""
+    """Early messages are held even if they leave too little room for the awaited one."""
     return lambda self, size_bytes: True
 
 
 @plant(Room, "_gives_way", "nothing_is_retained", "what_was_lost_is_sent_again")
 def let_nothing_give_way(sound: Any) -> Any:
-    """The awaited message finds no room, because of those that wait for it."""
+    """There is no room for the awaited message, because the messages that wait for it take up all of it."""
     return lambda self, run, head: False
 
 
 @plant(IncomingSequence, "drop_held", "sums_are_true", "no_error_of_our_own")
 def count_what_gave_way_as_held(sound: Any) -> Any:
-    """A message that is not held any more still counts among the bytes of held ones."""
+    """A message that is no longer held still counts toward the bytes of held messages."""
 
     def drop_held(self: IncomingSequence, header: TransactionHeader) -> Any:
         held_bytes = self.held_bytes
@@ -235,7 +235,9 @@ def count_what_gave_way_as_held(sound: Any) -> Any:
 
 @plant(Damage, "found", "gaps_are_bridged", "nothing_is_retained")
 def wait_for_what_the_disk_lost(sound: Any) -> Any:
-    """A damaged message ends where it was sent, and the next one of its sequence names it as if it would come."""
+    """A damaged message ends where it was sent; but the next one of its sequence names it, as if it were still to
+    arrive.
+    """
 
     def found(self: Damage, key: int, packet: HurtPacket, now: Moment) -> None:
         sound(self, key, packet, now)
@@ -248,7 +250,7 @@ def wait_for_what_the_disk_lost(sound: Any) -> Any:
 
 @plant(LocalQueue, "lose", "sums_are_true")
 def count_what_the_disk_lost(sound: Any) -> Any:
-    """A message that the disk has lost is still counted where it waited."""
+    """A message that the disk has lost still counts in the queue in which it waited."""
 
     def lose(self: LocalQueue, *arguments: Any) -> bool:
         self.count += 1
@@ -259,7 +261,7 @@ def count_what_the_disk_lost(sound: Any) -> Any:
 
 @plant(Damage, "_left", "letters_lie_where_they_were_chosen", "endings_have_reasons")
 def give_up_what_its_source_repeats(sound: Any) -> Any:
-    """A damaged message on its way is reported as lost, although its source sends it again."""
+    """A damaged message that was only being passed on is reported as lost, although its source sends it again."""
 
     def left(self: Damage, key: int, packet: HurtPacket, name: str, became: str) -> None:
         if became == REPEATED:

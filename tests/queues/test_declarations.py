@@ -1,4 +1,4 @@
-"""Operators make, change and delete queues: that lasts, unless the declaration has changed since."""
+"""Operators make, change and delete queues; their changes last, unless the declaration has changed since."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Node:
         self.start(*declared)
 
     def start(self, *declared: QueueDeclaration) -> None:
-        """Start the node: uncommitted data is gone."""
+        """Start the node; data that was not committed is lost."""
         self.core = QueueManager(IDENTITY, declared, Routes(), Settings(), self.disk.load(), NOW)
         self.notes = []
 
@@ -56,13 +56,13 @@ class Node:
                 return
 
     def send(self, queue: QueueDeclaration, body: bytes) -> None:
-        """Let an application send a message that is kept."""
+        """Make an application send a message that survives a restart."""
         destination = Destination(f"DIRECT=OS:a\\{queue.name}", IDENTITY, queue.identifier)
         draft = Draft(body=body, transactional=queue.transactional, recoverable=not queue.transactional)
         self.core.enqueue([(destination, draft)], NOW)
 
     def waiting(self) -> dict[str, int]:
-        """Return how many messages are in each queue of applications."""
+        """Return the number of messages in each application queue."""
         return {one.name: one.waiting for one in self.core.status().local if "$" not in one.name}
 
 
@@ -274,15 +274,16 @@ PROPERTIES = st.fixed_dictionaries(
 
 
 class Operated(RuleBasedStateMachine):
-    """Whatever operators do, with kills in between, the queues agree with a model: the operators' queues, unless the
-    file changed.
+    """Whatever operators do, and even with kills in between, the queues agree with a model.
+
+    The model has the queues as operators made them, except where the file has changed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.file: dict[str, QueueDeclaration] = {}
         self.model: dict[str, tuple[bool, dict[str, Any]]] = {}
-        """The queues: whether each is transactional, and its other properties."""
+        """For each queue, whether it is transactional, and its other properties."""
         self.sent: dict[str, int] = {}
         self.node = Node()
         self.numbers: dict[int, str] = {}
@@ -346,7 +347,7 @@ class Operated(RuleBasedStateMachine):
 
     @rule(quota_bytes=st.sampled_from([6_000, 7_000]))
     def another_file(self, quota_bytes: int) -> None:
-        """Change everything that the file declares; undeclared queues stay as they were made."""
+        """Change everything that the file declares; queues that it does not declare stay as they were made."""
         for key, queue in self.file.items():
             if queue.quota_bytes != quota_bytes:
                 self.file[key] = replace(queue, quota_bytes=quota_bytes)

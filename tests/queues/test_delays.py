@@ -1,4 +1,4 @@
-"""How long messages wait in a queue, against a list that knows when each came."""
+"""How long messages wait in a queue, compared with a list that knows when each of them arrived."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def waited(hosted: Hosted) -> tuple[int, float]:
 
 
 def insert(hosted: Hosted, count: int = 1, *, priority: int = 3) -> None:
-    """Let messages come in one turn."""
+    """Make messages arrive in one turn."""
     for number in range(count):
         hosted.insert(number, priority=priority)
     hosted.queue.take_fresh(hosted.now)

@@ -1,4 +1,4 @@
-"""A queue's window, against a plain list and a disk, and the lanes that have one."""
+"""A queue's window, compared with a plain list and a disk, and the lanes that have a window."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SETTINGS = Settings(resident_messages=4, resident_bytes=100)
 
 
 def append(window: QueueWindow, message: MessageRow) -> None:
-    """Let one message join at the end."""
+    """Append a message at the end."""
     window.append([message], window.fitting([message.packet]))
 
 
 class AWindowAgainstAList(RuleBasedStateMachine):
-    """Messages join, leave, come back and are withdrawn; pages are read now and arrive later."""
+    """Messages join, leave, come back and are withdrawn; pages that are read arrive later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         self.store.commit(Writes(queues=[QueueRow(QUEUE, QueueKind.OUTGOING, "q")]))
         self.window = QueueWindow(QUEUE, SETTINGS)
         self.waiting: list[int] = []
-        """Positions that have not left, in order: the model."""
+        """The model: the positions that have not left yet, in order."""
         self.out: list[MessageRow] = []
         self.last = 0
         self.page: tuple[ReadPage, list[tuple[int, bytes, bool]]] | None = None
@@ -138,7 +138,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         assert self.window._bytes == sum(len(message.packet) for message in self.window)
 
     def teardown(self) -> None:
-        """Check at the end that everything that waits can be read."""
+        """Check at the end that all waiting messages can be read."""
         seen = []
         for _ in range(2 * self.last + 4):
             if self.page is not None:

@@ -1,4 +1,4 @@
-"""Queues that applications receive from."""
+"""Queues from which applications receive."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_peek_shows_the_highest_priority_first_as_much_as_was_asked_for_and_is
 def test_the_highest_priority_comes_first_and_in_one_priority_the_oldest_also_after_a_restart(
     messages: list[tuple[int, bool]], restarted: bool
 ) -> None:
-    """Most messages are on disk: nothing overtakes those that are still to be read."""
+    """Most messages are on disk: nothing overtakes messages that have yet to be read."""
     hosted = Hosted()
     there = []
     for number, (priority, recoverable) in enumerate(messages):
@@ -473,7 +473,7 @@ def test_of_what_memory_alone_has_nothing_is_told_when_it_leaves() -> None:
 
 
 def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
-    """The first consumer has the first two messages, memory the next, and the disk the rest."""
+    """The first consumer has the first two messages, memory has the next ones, and the disk has the rest."""
     hosted = a_queue(9, SMALL)
     hosted.ask(1, 2, transactional=True)
     assert hosted.hand_out() == {1: ["1", "2"]}
@@ -545,7 +545,7 @@ def test_what_a_consumer_has_takes_room_until_it_is_settled() -> None:
 
 
 class AQueueAgainstAList(RuleBasedStateMachine):
-    """Messages come, are received, given back, purged and expire; pages come late; the node crashes."""
+    """Messages arrive, are received, given back and purged, and expire; pages arrive late; the node crashes."""
 
     QUOTA = 3_000
 
@@ -555,7 +555,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.numbers = count(1)
         self.consumers = count(1)
         self.messages: dict[str, tuple[int, bytes, bool]] = {}
-        """By body: priority, packet, and whether it is on disk."""
+        """For each body: the message's priority, its packet, and whether it is on disk."""
         self.waiting: list[str] = []
         """The model: bodies in the order in which they are to be handed out."""
         self.unsettled: dict[int, list[str]] = {}
@@ -563,7 +563,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.purged: set[str] = set()
         self.pages: Pages = []
         self.given_back = Counter[str]()
-        """How many times a body was handed out and came back."""
+        """The number of times that a body was handed out and given back."""
         self.there_at_start: set[str] = set()
 
     def in_order(self, bodies: Iterable[str]) -> list[str]:
@@ -574,7 +574,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         return deadline_s is not None and self.hosted.now.utc_s > deadline_s
 
     def follow_endings(self) -> None:
-        """Check that every ended message was purged, or its time was over, and that it was waiting."""
+        """Check that every message that ended was waiting, and that it was purged or had expired."""
         for body, message_class in self.hosted.ended():
             self.waiting.remove(body)
             if message_class == MessageClass.NACK_Q_PURGED:
@@ -632,7 +632,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting and not self.hosted.queue.purging)
     @rule(data=st.data())
     def ask_for_these(self, data: st.DataObject) -> None:
-        """Ask for some messages that are in memory; if one is not, or its time is over, none are returned."""
+        """Ask for some messages from memory; if one is not there, or has expired, none are returned."""
         there = {one.key: body_of(one.packet) for one in self.hosted.queue.peek(99)}
         live = [key for key, body in there.items() if not self.is_over(body)]
         if not live:
@@ -746,7 +746,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         assert stored == {body for body in there if self.messages[body][2]}
 
     def teardown(self) -> None:
-        """Check at the end that all messages that are not over and not purged can be received, in order."""
+        """Check at the end that all messages that are neither expired nor purged can be received, in order."""
         self.the_pages_arrive()
         for consumer in [*self.asking, *self.unsettled]:
             self.hosted.queue.consumers.abandon(consumer)

@@ -1,4 +1,4 @@
-"""Enterprises for routing: sites and links drawn as words, and strategies that draw any enterprise."""
+"""Enterprises for routing: sites and links that are written as words, and strategies that draw any enterprise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def routing_links(text: str) -> list[RoutingLink]:
 
 
 def gated(text: str, *machines: Member) -> Enterprise:
-    """Return sites with links like `a-b:3`; site `a` has one gate `A`, one client `a1`, and further machines."""
+    """Return an enterprise of sites with links such as `a-b:3`.
+
+    Each site such as `a` has one gate `A` and one client `a1`; further machines may be added.
+    """
     found = routing_links(text)
     names = sorted({site for link in found for site in (link.site1, link.site2)})
     gates = [Member(identifier=name.upper(), sites=(name,), routing_server=True) for name in names]
@@ -31,7 +34,7 @@ def gated(text: str, *machines: Member) -> Enterprise:
 
 
 def way(enterprise: Enterprise, source: str, destination: str) -> str:
-    """Return the nodes that a message meets if each preferred next hop can be reached: `a1 A B b1`."""
+    """Return the nodes that a message visits if each preferred next hop can be reached: `a1 A B b1`."""
     met = [source]
     while met[-1] != destination:
         met.append(Router(enterprise, met[-1]).next_hops(destination)[0])
@@ -40,7 +43,7 @@ def way(enterprise: Enterprise, source: str, destination: str) -> str:
 
 
 def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[list[str]]:
-    """Yield every way along next hops, up to a node that has none or that was met before."""
+    """Yield every route along next hops; it ends at a node that has no next hop, or that was visited before."""
     met = [source]
 
     def follow() -> Iterator[list[str]]:
@@ -61,7 +64,7 @@ def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[
 def simple_ways(
     site: str, links: Iterable[RoutingLink], met: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """Return every way from a site that meets no site twice, with its cost, by trying all."""
+    """Yield every route from a site that visits no site twice, with its cost, by trying all of them."""
     met = (*met, site)
     yield 0, [site]
     for link in links:
@@ -85,9 +88,9 @@ def site_links(draw: st.DrawFn, names: str) -> list[RoutingLink]:
 
 @st.composite
 def enterprises(draw: st.DrawFn, *, plain: bool = False) -> Enterprise:
-    """Draw up to five sites, each with one or two gates and some more machines.
+    """Draw an enterprise of up to five sites, each with one or two gates and some more machines.
 
-    plain: each machine is in one site, and none has in-routing or out-routing servers.
+    plain: whether each machine is in only one site, and none has in-routing or out-routing servers.
     """
     names = "abcde"[: draw(st.integers(1, 5))]
     kinds = st.sampled_from([("gate",), ("gate", "client"), ("gate", "gate", "server", "client", "client")])

@@ -1,4 +1,4 @@
-"""The cheapest ways between sites: the table of a site gate."""
+"""The cheapest routes between sites: the table of a site gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_table_is_what_trying_all_ways_finds(links: list[RoutingLink], roots
 
 @given(links=site_links(SITES[:5]))
 def test_no_way_leads_where_no_link_does(links: list[RoutingLink]) -> None:
-    """A closed link is not in the list: sites that are only behind it have no row."""
+    """A closed link is not in the list, so sites that are only reached by it have no row."""
     linked = {site for link in links for site in (link.site1, link.site2)}
     table = routing_table(["a"], links)
     assert "a" not in table
@@ -55,7 +55,7 @@ def test_of_equally_cheap_ways_that_with_the_first_link_is_preferred() -> None:
 
 
 def test_a_gate_of_two_sites_begins_in_both() -> None:
-    """a --1-- b --1-- c --5-- d: from a and d together, c is reached for 2."""
+    """a --1-- b --1-- c --5-- d: for a gate of both a and d, the cost to c is 2."""
     assert routing_table("ad", routing_links("a-b:1 b-c:1 c-d:5")) == {
         "b": SitePath(1, ("b",)),
         "c": SitePath(2, ("b",)),

@@ -1,4 +1,4 @@
-"""A directory's knowledge about an enterprise, and contradictions in it."""
+"""What a directory knows about an enterprise, and contradictions in it."""
 
 from __future__ import annotations
 

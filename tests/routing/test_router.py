@@ -1,6 +1,7 @@
-"""Next hops by sites, routing servers and link costs: small enterprises on paper, and properties of any enterprise.
+"""Next hops according to sites, routing servers and link costs: small enterprises on paper, and properties of any
+enterprise.
 
-In the drawings a capital letter is the site gate of the site of that letter, a1 a client in site a.
+In the drawings, a capital letter is the site gate of the site with that letter, and a1 is a client in site a.
 """
 
 from __future__ import annotations
@@ -124,9 +125,7 @@ def test_where_two_ways_cost_the_same_both_are_given() -> None:
 
 @pytest.mark.spec("[MS-MQBR] 3.1.5.3")
 def test_who_is_in_several_sites_is_reached_through_the_nearest() -> None:
-    """
-    B --1-- A --3-- C, and m is in b and c: A goes by B, whatever order the sites have
-    """
+    """B --1-- A --3-- C, and m is in both b and c: A goes through B, in whatever order the sites are given."""
     for sites in (("b", "c"), ("c", "b")):
         enterprise = gated("a-b:1 a-c:3", Member(identifier="m", sites=sites))
         assert way(enterprise, "a1", "m") == "a1 A B m"
@@ -135,9 +134,7 @@ def test_who_is_in_several_sites_is_reached_through_the_nearest() -> None:
 
 @pytest.mark.spec("[MS-MQBR] 3.1.5.8")
 def test_a_member_of_two_sites_routes_for_the_one_whose_gate_it_is() -> None:
-    """
-    a --1-- b --1-- c: g, a gate of a, is in b as well; what it has for c goes through B, b's only gate
-    """
+    """a --1-- b --1-- c: g, a gate of a, is in b as well; it sends messages for c through B, which is b's only gate."""
     plain = gated("a-b:1 b-c:1")
     g = Member(identifier="g", sites=("a", "b"), routing_server=True)
     sites = [Site("a", ("g",)), plain.sites["b"], plain.sites["c"]]

@@ -1,4 +1,6 @@
-"""Key pairs for tests, each made once, because one of 2,048 bits takes a second on a busy machine; ciphers; secrets."""
+"""Ciphers, secrets and key pairs for tests; each pair is made only once, because 2,048 bits take a second on a busy
+machine.
+"""
 
 from __future__ import annotations
 

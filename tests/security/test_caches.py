@@ -1,4 +1,4 @@
-"""Caches of keys and certificates: what is found, what makes room, and what the timer removes."""
+"""Caches of keys and certificates: what is found, what is dropped to make room, and what the timer removes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def name(number: int, remote: int = 1) -> SendName:
 
 
 def filled(size: int, count: int) -> AgeingCache[SendName, int]:
-    """Return a cache with an entry for each second from 1 on."""
+    """Return a cache with `count` entries, one added each second from second 1 on."""
     cache: AgeingCache[SendName, int] = AgeingCache(size, LIFETIME_MS)
     for number in range(1, count + 1):
         cache.add(name(number), number, 1_000 * number)

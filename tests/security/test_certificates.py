@@ -1,4 +1,4 @@
-"""Certificates: the contents of a self-signed one, and bytes that are not one."""
+"""Certificates: what a self-signed one contains, and bytes that are no certificate."""
 
 from __future__ import annotations
 

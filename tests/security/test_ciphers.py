@@ -1,4 +1,4 @@
-"""Bodies, encrypted and decrypted: vectors by the ciphers' authors, Wine's results, and refusals."""
+"""Encrypted and decrypted bodies: vectors by the ciphers' authors, Wine's results, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session keys, encrypted and decrypted; and that errors tell a stranger nothing."""
+"""Encrypted and decrypted session keys; errors tell a stranger nothing about them."""
 
 from __future__ import annotations
 

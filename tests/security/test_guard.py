@@ -1,4 +1,4 @@
-"""Three queue managers with keys: protected messages from one end are read and believed only at the other."""
+"""Three queue managers with keys: protected messages from one end are read and believed only at the other end."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ OTHERS: Final = {provider.word: own_key(512).public for provider in PROVIDERS}
 
 @cache
 def signer(name: str) -> tuple[KeyPair, Certificate]:
-    """A signer with a separate key."""
+    """Return a key pair and a certificate for a signer; each signer has a key of its own."""
     key = own_key(1_024 if name == "alice" else 1_032)
     return key, self_signed(key, name, START.utc_s - 60, 30)
 
 
 def keys_of(name: str, *, reader: dict[str, Any] | None = None) -> Keys:
-    """Return keys: `a` can encrypt for `c`, and signs as Alice; `c` can decrypt, and knows her."""
+    """Return the keys of a node: `a` can encrypt for `c`, and signs as Alice; `c` can decrypt, and knows Alice."""
     if name == "c":
         return Keys(own=OWN, users={sid_from_text(ALICE): [signer("alice")[1].der]})
     known = {guid_of("c"): OTHERS if reader is None else reader}
@@ -87,13 +87,13 @@ def guarded(
 
 
 def asking(**protection: Any) -> Net:
-    """A net in which `c` has queues that require protection."""
+    """Return a net in which `c` has queues that require protection."""
     asked = Protection(**protection)
     return guarded(replace(ORDERS, protection=asked), replace(NOTES, protection=asked))
 
 
 def private(cipher: str = "AES-256") -> dict[str, int]:
-    """Return the properties of a draft that is to be encrypted in this way."""
+    """Return the properties of a draft that is to be encrypted with this cipher."""
     level, algorithm = CIPHERS[cipher]
     return {"privacy_level": level, "encryption_algorithm": algorithm}
 
@@ -109,7 +109,7 @@ def crossed(net: Net) -> bytes:
 
 
 def refusal(net: Net, at: str = "c") -> tuple[object, object]:
-    """Return the class of the only refusal, and the text about it."""
+    """Return the class of the only refusal, and the text that explains it."""
     [note] = [note for note in net.nodes[at].notes if note.name == "message-refused"]
     return note.facts["reason"], note.facts.get("why")
 
@@ -416,7 +416,7 @@ def test_a_message_that_is_not_as_it_was_signed_is_refused(change: Callable[[Use
 
 @pytest.mark.long
 def test_a_message_that_is_refused_is_not_kept_by_its_refusal() -> None:
-    """A stranger's message may be large, and many may come before garbage is collected."""
+    """A stranger's message may be large, and many of them may arrive before garbage is collected."""
     message = sent_by_a(**by("alice"))
     assert message.security is not None
     message.security.signature = bytes(128)
@@ -506,7 +506,7 @@ def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
 def test_of_keys_that_all_fit_a_body_the_one_counts_with_which_the_signature_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A key pair from after the message sometimes gives a session key for it, and that key gives a body."""
+    """A key pair made after the message sometimes yields a session key for it, and that key yields a body."""
     message = sent_by_a(**private(), **by("alice"))
     body = message.properties.message_body
     wrong = next(filter(partial(fits, body), (number.to_bytes(32) for number in range(2**16))))
@@ -634,7 +634,9 @@ def test_the_quota_of_a_queue_of_the_same_node_counts_signatures(targets: str) -
 
 
 def flipped(packet: bytes, field: bytes) -> Iterable[bytes]:
-    """Yield the packet with one bit of a field changed, for every eighth bit; trying all bits would take too long."""
+    """Yield copies of a packet, each with one bit of a field changed; only some bits are tried, because all would take
+    too long.
+    """
     start = packet.index(field)
     for number in range(0, len(field) * 8, 7):
         changed = bytearray(packet)

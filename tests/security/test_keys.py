@@ -1,4 +1,6 @@
-"""Key pairs: as PEM, as the CryptoAPI's blobs, in certificates; other bytes; and that no pair shows its secret."""
+"""Key pairs as PEM, as blobs of the CryptoAPI and in certificates; bytes that are no key pair; no pair shows its
+secret.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted()
 
 
 def test_no_damaged_file_of_a_key_that_was_good_once_gives_another_key() -> None:
-    """Nobody checks whether a file's numbers are prime, and a wrong one makes signatures that reveal the others."""
+    """Nobody checks whether the numbers in a file are prime; a wrong one makes signatures that reveal the others."""
     own = own_key(512)
     body = base64.b64decode(b"".join(own.pem().splitlines()[1:-1]))
     for at in range(len(body)):

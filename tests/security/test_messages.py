@@ -1,4 +1,6 @@
-"""Whole messages, encrypted at their source and decrypted at their destination; and each way in which that fails."""
+"""Whole messages that are encrypted at their source and decrypted at their destination, and each way in which this
+fails.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def no_cache() -> AgeingCache[ReceiveName, CachedSymmetricKey]:
 
 
 def on_the_wire(message: UserMessage, provider: Provider = AES, algorithm: int = AES_256) -> UserMessage:
-    """Encrypt, send and read a message. The session key is always the same: of 256 wrong ones, one fits by chance."""
+    """Encrypt, send and read a message.
+
+    The session key is always the same, because of 256 wrong keys one fits by chance.
+    """
     dice = random.Random(1)
     return over(
         sealed(message, new_sending_key(provider, algorithm, own_key(512).public, random=dice.randbytes))
@@ -91,7 +96,7 @@ def test_a_direct_name_cannot_be_encrypted() -> None:
 
 
 def changed(message: UserMessage, **changes: Any) -> UserMessage:
-    """Return a message with other fields in the properties, or in the SecurityHeader."""
+    """Return a message with other values in its properties or in its SecurityHeader."""
     assert message.security is not None
     of_security = {name: value for name, value in changes.items() if hasattr(message.security, name)}
     of_properties = {name: value for name, value in changes.items() if name not in of_security}
@@ -150,7 +155,7 @@ def test_a_bit_of_the_key_or_the_body_that_is_wrong_is_refused_or_gives_another_
 ) -> None:
     """Encryption alone does not show whether a message was changed.
 
-    The only possible result is a refusal with one class.
+    If there is a refusal, its class is always the same.
     """
     sent = SENT
     assert sent.security is not None
@@ -197,7 +202,9 @@ def test_a_key_that_has_come_before_is_opened_once() -> None:
 
 
 def test_a_message_for_the_key_before_the_one_in_use_is_opened_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also holds if the wrong key pair gives a key of the right length: the padding of the body shows it."""
+    """This holds even if the wrong key pair yields a key of the right length: the padding of the body shows that it is
+    wrong.
+    """
     older, newer = own_key(512), new_key_pair(512)
     own = {"aes": (newer, older)}
     assert opened(SENT, own, no_cache(), 0).properties.message_body == b"body of seven"

@@ -1,4 +1,4 @@
-"""Signatures: the hashes, the order of bytes, and refusals by name."""
+"""Signatures: the hashes, the byte order, and refusals that name what is wrong."""
 
 from __future__ import annotations
 

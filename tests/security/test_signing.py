@@ -1,4 +1,4 @@
-"""Whole messages, signed and verified: which bytes count, which kind it was, and refusals."""
+"""Whole messages that are signed and verified: which bytes count, which kind of signature it was, and refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CERTIFICATE = self_signed(own_key(), "shop", 1_700_000_000, 3_650)
 
 
 def a_message() -> UserMessage:
-    """Return a message without a list of destinations, with everything that a signature covers."""
+    """Return a message that has everything that a signature covers, but no list of destinations."""
     message = a_full_message()
     message.multi_queue_format, message.security = None, None
     message.user.has_multi_queue_format = message.user.has_security = False
@@ -56,7 +56,7 @@ def a_message() -> UserMessage:
 
 
 def as_it_lies_in_the_packet(message: UserMessage, kind: SignatureKind) -> bytes:
-    """Return the hashed bytes, field by field from the packet."""
+    """Return the bytes that are hashed, taken field by field from the packet."""
     base = replace(message.base)
     base.session_header = False
     fields = inspect_packet(encode_packet(replace(message, base=base, session=None))).fields

@@ -1,4 +1,4 @@
-"""Session acknowledgments, against a neighbour that counts without wrapping."""
+"""Session acknowledgments, tested with a neighbor that counts without wrapping."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_acknowledgment_of_what_was_never_sent_closes_with_both_numbers(numbe
 
 
 OLDER = "10001b00 4c494f52 24000000 ffffffff 0000 0100 {number:04x}0000 00000000 00000000 4000 0000"
-"""A SessionAck, byte by byte: two headers, then AckSequenceNumber; nothing saved, nothing sent, a window of 64."""
+"""A SessionAck, byte by byte: two headers, then AckSequenceNumber; nothing is saved or sent, and the window is 64."""
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
@@ -274,7 +274,7 @@ def test_a_message_is_counted_whatever_becomes_of_it_so_that_both_counts_agree()
 
 
 def said(session: Session, now: Moment = NOW) -> list[int]:
-    """Return what the session reports as received when a turn is over."""
+    """Return the numbers of received messages that a session reports when a turn is over."""
     session.acknowledge(now)
     return [header.ack_sequence_number for header in acks_of(sent(session))]
 
@@ -371,14 +371,14 @@ def test_ahead_is_right_across_the_wrap(number: int, lead: int) -> None:
 
 
 class Neighbour:
-    """Counts the messages that a session sends in plain integers, and answers in one of several manners."""
+    """A neighbor that counts a session's messages in plain integers, and answers in one of several manners."""
 
     def __init__(self, seed: int, manner: str) -> None:
         self.dice = random.Random(seed)
         self.manner = manner
         self.received = 0
         self.numbers: list[int] = []
-        """The neighbour's numbers for the recoverable messages that it has received and not flagged yet."""
+        """The neighbor's numbers for recoverable messages that it has received but not flagged yet."""
         self.recoverable = 0
         self.answered = 0
 
@@ -496,7 +496,9 @@ def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> 
 def test_a_number_without_flags_says_that_all_up_to_it_is_saved(
     saved: int, count: int, number: int, start: int
 ) -> None:
-    """The first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4 it is 0 if nothing is meant, also after the wrap."""
+    """This is the first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4, the number is 0 if nothing is meant, even after a
+    wrap.
+    """
     saved, number = min(saved, count), min(number, count)
     session = a_session()
     data = session.data

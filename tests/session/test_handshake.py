@@ -213,7 +213,7 @@ def test_a_window_of_none_counts_as_one_so_that_nothing_stalls_for_ever() -> Non
 
 
 REFUSING = "10000b00 4c494f52 20000000 ffffffff 0000 1300 f4010000 204e0000 0000 4000"
-"""ConnectionParameters, byte by byte: the flags of the InternalHeader are 0x13, type 3 and CS."""
+"""ConnectionParameters, byte by byte: the flags of the InternalHeader are 0x13, which is type 3 with CS."""
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.1")

@@ -1,4 +1,4 @@
-"""A session as its queue manager sees it: states and packets, room, loss, timers."""
+"""A session as its queue manager sees it: states and packets, room, losses, and timers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ CLOSED          UserMessage                 CLOSED 3.1.5.9
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.1")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.2")
 def test_every_state_crossed_with_every_packet() -> None:
-    """A snapshot: a change of a rule shows here what else has changed."""
+    """This is a snapshot: if a rule is changed, it shows what else changes."""
     lines = []
     for state in SessionState:
         for name, packet in PACKETS.items():
@@ -193,7 +193,9 @@ def test_the_first_messages_may_come_in_one_read_with_the_handshake(data: st.Dat
 @pytest.mark.spec("[MS-MQQB] 3.1.5.4")
 @given(st.data())
 def test_a_peer_sends_604_bytes_before_its_session_is_open_or_it_is_closed(data: st.DataObject) -> None:
-    """This holds whatever the peer sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
+    """This holds whatever the peer sends; the 604 bytes are an EstablishConnection of 572 and a ConnectionParameters of
+    32.
+    """
     initiator = data.draw(st.booleans())
     session = a_session(
         SessionState.WAITING_ECR_MSG if initiator else SessionState.WAITING_EC_MSG, initiator=initiator
@@ -413,7 +415,9 @@ def test_a_session_without_messages_for_a_whole_interval_closes_and_an_active_on
 
 
 def deadline_ms(session: Session) -> int | None:
-    """Return the time by which the packet that has begun must be whole, from NOW on."""
+    """Return how many milliseconds after NOW the packet that has begun must be complete; None if no packet has
+    begun.
+    """
     found = session.data.timers.deadline_ms(Timer.PACKET, session.key)
     return None if found is None else found - NOW.uptime_ms
 
@@ -450,7 +454,7 @@ def test_a_packet_that_is_not_whole_in_time_ends_its_session_and_says_how_much_o
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.2")
 def test_a_session_that_waits_for_an_acknowledgment_is_not_idle() -> None:
-    """By the letter of the text it would close; the Session Ack Wait Timer closes it if nothing comes."""
+    """Under a literal reading, the session would close; if nothing arrives, the Session Ack Wait Timer closes it."""
     session = a_session()
     send(session, 1)
     session.data.session_active = False

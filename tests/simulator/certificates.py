@@ -1,4 +1,4 @@
-"""Certificates for tests, made by a separate authority, and topologies that have them."""
+"""Certificates for tests, which an authority of their own issues, and topologies that use them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ def issue(
 def signed_by_itself(
     folder: Path, *, key_bits: int = 2048, usage: x509.ObjectIdentifier | None = None
 ) -> tuple[Path, Path]:
-    """Return a certificate that trustme cannot make: RSA, with a key of this length, and valid only for one usage."""
+    """Write a certificate of a kind that trustme cannot make: RSA, with a key of this length, and valid for only one
+    usage.
+
+    Return the paths of the certificate and of its key.
+    """
     private = rsa.generate_private_key(65_537, key_bits)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "itself")])
     builder = x509.CertificateBuilder(name, name, private.public_key(), 1, BEGUN, BEGUN + timedelta(days=99))
@@ -50,7 +54,7 @@ def signed_by_itself(
 def write_key(
     path: Path, private: rsa.RSAPrivateKey, encryption: serialization.KeySerializationEncryption
 ) -> None:
-    """Write a key to a file that only its owner can read."""
+    """Write a key to a file that only the file's owner can read."""
     path.touch(0o600)
     path.write_bytes(
         private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
@@ -58,9 +62,9 @@ def write_key(
 
 
 def over_tls(topology: Topology, folder: Path) -> Topology:
-    """Return a topology with TLS on all its links; the folder has the certificates, under their nodes' names.
+    """Return a topology with TLS on all its links; the nodes' certificates are in the folder, under the nodes' names.
 
-    TLS uses the ports 1811, 1812 and so on of the nodes' hosts; `with_free_ports` uses others.
+    On the nodes' hosts, TLS uses the ports 1811, 1812 and so on; `with_free_ports` chooses others.
     """
     nodes = {}
     for port, (name, node) in enumerate(topology.nodes.items(), 1811):

@@ -18,7 +18,7 @@ CONSUMER: Final = Span.SPAN_KIND_CONSUMER
 
 
 class Collected(NamedTuple):
-    """A span, and the service that has sent it."""
+    """A span, and the service that sent it."""
 
     service: str
     span: Span
@@ -33,12 +33,12 @@ class Collected(NamedTuple):
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    """Return attributes in OTLP's form."""
+    """Convert attributes from OTLP's form to a dictionary."""
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
 
 
 class Collector:
-    """The spans that have come."""
+    """A collector, with the spans that have arrived."""
 
     def __init__(self) -> None:
         self.http = HttpConsumer()
@@ -59,7 +59,7 @@ class Collector:
         return OK
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Wait until the spans that have come are enough."""
+        """Wait until the spans that have arrived satisfy a condition."""
         while not holds():
             self._more = trio.Event()
             await self._more.wait()
@@ -71,7 +71,7 @@ class Collector:
 
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
-    """Run a collector at a free port of this machine."""
+    """Run a collector on a free port of this machine."""
     collector = Collector()
     async with listening(collector.http):
         yield collector

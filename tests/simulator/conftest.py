@@ -1,4 +1,6 @@
-"""Settings for tests of the simulator: output as in a pipe, a clock that no load disturbs, and databases."""
+"""Settings for tests of the simulator: output as if to a pipe, a clock that is independent of the machine's load, and
+databases.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
     """A clock for tests that use sockets within this process: time passes only while both sides wait.
 
     So a busy machine delays nothing, and no test sleeps. Bytes on the loopback arrive as soon as they are sent; a
-    moment without any means that nothing is under way. Work in a thread, such as flushing a journal, counts as under
-    way; trio's own clock would not know about it, and would jump.
+    moment in which none arrive means that nothing is under way. Work in a thread, such as flushing a journal, counts as
+    under way; trio's own clock would not know about it, and would jump.
     """
     clock = trio.testing.MockClock(autojump_threshold=IDLE_S)
     run_sync = trio.to_thread.run_sync
@@ -60,14 +62,14 @@ def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A running PostgreSQL server. A test that stops it starts it again."""
+    """A running PostgreSQL server. A test that stops the server also starts it again."""
     with running_server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def new_sqlite_url() -> Iterator[Callable[[], str]]:
-    """Makes URLs of SQLite files that do not exist yet."""
+    """A function that makes URLs of SQLite files that do not exist yet."""
     with memory_folder() as folder:
         numbers = itertools.count(1)
         yield lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.sqlite'}"
@@ -75,7 +77,10 @@ def new_sqlite_url() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def new_history_url(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Makes URLs of empty databases for all kinds of document histories: a test that asks for it runs on each kind."""
+    """A function that makes URLs of empty databases for document histories.
+
+    A test that asks for it runs once for each kind of database.
+    """
     if request.param == "sqlite":
         make: Callable[[], str] = request.getfixturevalue("new_sqlite_url")
         return make
@@ -85,7 +90,7 @@ def new_history_url(request: pytest.FixtureRequest) -> Callable[[], str]:
 
 @pytest.fixture
 def history_url(new_history_url: Callable[[], str]) -> str:
-    """The URL of an empty database: a test that asks for it runs on SQLite, and on PostgreSQL."""
+    """The URL of an empty database. A test that asks for it runs on SQLite and on PostgreSQL."""
     return new_history_url()
 
 

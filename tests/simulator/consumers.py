@@ -1,4 +1,4 @@
-"""Consumers behind HTTP that fail on cue, on a socket of this process."""
+"""HTTP consumers that fail on cue, on a socket of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Seen:
 class Reply:
     """An answer.
 
-    cut: how many bytes of the body are sent before the connection is closed; None for all.
+    cut: the number of bytes of the body that are sent before the connection is closed; None for all.
     """
 
     status: int = 200
@@ -37,7 +37,7 @@ class Reply:
 OK = Reply()
 ERROR = Reply(500)
 DROP = None
-"""Stands for closing the connection instead of answering."""
+"""A cue to close the connection instead of answering."""
 
 
 def business_error(code: str, text: str = "", status: int = 422) -> Reply:
@@ -49,7 +49,7 @@ Answering = Callable[[Seen], Awaitable[Reply | None]]
 
 
 class HttpConsumer:
-    """Receives requests; answers each from `cues`, in turn, and with `otherwise` when these are used up."""
+    """Receives requests, and answers them with `cues`, in turn; then with `otherwise` when the cues are used up."""
 
     def __init__(self, *cues: Reply | None, otherwise: Reply | None = OK) -> None:
         self.seen: list[Seen] = []
@@ -119,7 +119,7 @@ def _sent(connection: h11.Connection, reply: Reply) -> bytes:
 
 @asynccontextmanager
 async def listening(consumer: HttpConsumer, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpConsumer]:
-    """Run the consumer at a free port of this machine, until the end of the block; with TLS, over HTTPS."""
+    """Run the consumer on a free port of this machine, until the end of the block; over HTTPS if `tls` is given."""
     async with trio.open_nursery() as nursery:
 
         async def serve(stream: trio.SocketStream) -> None:

@@ -1,7 +1,6 @@
 """A process's changes to the files of one folder, as strace saw them: each change and each flush, in order.
 
-Every change of a file in an unknown way is an error, so that nothing is passed over: otherwise `traced` would prove too
-much.
+A change of a file in an unknown way is an error, so that none is overlooked: otherwise `traced` would prove too much.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CALLS: Final = (
     "?sync_file_range,?sync,?syncfs,?unlink,?unlinkat,?rename,?renameat,?renameat2,?link,?linkat,?symlink,?symlinkat,"
     "?mkdir,?mkdirat,?rmdir,?mmap,?sendfile,?copy_file_range,?splice"
 )
-"""All calls by which a file can change or be flushed; not every machine has all of them."""
+"""All system calls that can change or flush a file; not every machine has all of them."""
 STRACE: Final = [
     "strace",
     "--follow-forks",
@@ -41,7 +40,7 @@ OF_FILE: Final = re.compile(r"(\d+)<(\S*)>(?:, (.*))?")
 """Matches arguments that begin with an open file."""
 TEXT: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 NOT_DURABLE: Final = "-shm"
-"""The index of SQLite's log: shared memory, which is made again after a power loss."""
+"""The suffix of the index of SQLite's log, which is shared memory and is made again after a power loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """A file got this size."""
+    """A file was cut or extended to this size."""
 
     name: str
     size: int
@@ -77,7 +76,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A file has a new name, which no other file had."""
+    """A file was renamed, to a name that no other file had."""
 
     old: str
     name: str
@@ -85,7 +84,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """The content of a file is on disk; or, if the name is empty, the names in the folder are."""
+    """The content of a file was flushed to disk; or, if the name is empty, the names in the folder were."""
 
     name: str
 
@@ -124,8 +123,8 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
     """Read a trace.
 
     Args:
-        folder: its absolute path. Events elsewhere count only if something is printed.
-        there: the names that are in it from the start.
+        folder: the absolute path of the folder. Of the events elsewhere, only printing counts.
+        there: the names that are in the folder from the start.
 
     Raises:
         ValueError: a file in the folder was changed in an unknown way.
@@ -173,7 +172,7 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 def _steps(call: str, arguments: str, result: int, folder: str, names: set[str]) -> Iterator[Step]:
     def name_of(path: str) -> str:
-        """Return the name within the folder; empty for the folder itself."""
+        """Return a name within the folder; it is empty for the folder itself."""
         if path != folder and not path.startswith(f"{folder}/"):
             raise ValueError(f"{call} of {path} and of something in {folder}")
         return path[len(folder) + 1 :]

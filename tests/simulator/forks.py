@@ -1,8 +1,8 @@
 """Programs as separate processes that start at once: forks of a process that has imported their slow modules.
 
-A node imports for a quarter of a second of processor time, a gateway for more than half a second, and tests start
-hundreds. Each fork has its own pipes and its own end, and is killed like any other process. Another process is its
-parent, which waits for it and reports how it has ended.
+Imports take a quarter of a second of processor time for a node, and more than half a second for a gateway; tests start
+hundreds of them. Each fork has its own pipes, ends on its own, and is killed like any other process. A separate process
+is the forks' parent, which waits for each of them and reports how it ended.
 
 python -m tests.simulator.forks FD MODULE ...
 """
@@ -29,18 +29,20 @@ from tests.conformance import ROOT
 
 SIZE: Final = struct.Struct("<I")
 TOLD: Final = struct.Struct("<i")
-"""One number in each message from the parent process: first a fork's process id, then how the fork has ended."""
+"""The format of a message from the parent process: one number. The first message has a fork's process id; the second
+tells how the fork ended.
+"""
 
 
 class Asked(NamedTuple):
-    """The program to run, and the things that it gets from the process that asks."""
+    """The program to run, and what it is given by the process that asks."""
 
     script: str
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     files: tuple[int, int]
-    """How many files the program may open."""
+    """The soft and the hard limit on the number of files that the program may open."""
 
 
 class Fork:
@@ -69,7 +71,7 @@ class Fork:
         return self.returncode
 
     async def wait(self) -> int:
-        """Wait for the fork's end, and return how it has ended."""
+        """Wait until the fork has ended; return its exit status."""
         async with self._waiting:  # For one socket trio lets one task wait.
             while (ended := self.returncode) is None:
                 with suppress(trio.ClosedResourceError):  # Somebody else looked first.
@@ -77,7 +79,7 @@ class Fork:
             return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
-        """Return the fork's output as soon as there are this many lines; if None, all of it."""
+        """Return the fork's output as soon as it has this many lines; if `lines` is None, return all of it."""
         said = b""
         while lines is None or said.count(b"\n") < lines:
             part = await self.stdout.receive_some()
@@ -99,14 +101,14 @@ class Fork:
 
 
 class Forks:
-    """Forks processes that need these modules; it starts with the first request."""
+    """Forks processes that need these modules, from a process that is started by the first request."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._control: socket.socket | None = None
 
     async def start(self, script: str, *arguments: str, stderr: int = 2) -> Fork:
-        """Run a script with these arguments; return when its pipes exist and it runs."""
+        """Run a script with these arguments; return the fork once its pipes exist and it is running."""
         control = self._control = self._control or self._launched()
         told, teller = socket.socketpair()
         (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
@@ -144,7 +146,11 @@ class Forks:
 
 
 def forked(control: socket.socket) -> Asked:
-    """Fork for each request. This returns in the forked processes; in this one it ends with the process that asks."""
+    """Fork a process for each request.
+
+    This function returns in the forked processes. In this one it never returns: the process ends together with the one
+    that asks.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.freeze()

@@ -33,15 +33,16 @@ trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 GATEWAYS: Final = Forks("mqproto.simulator.edges.gateway.run")
 NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""The certificates for clients of plain HTTP: none. Otherwise httpx reads all authorities' certificates for each
-client, which took as long as a short test.
+"""The TLS settings for clients of plain HTTP, with no certificates.
+
+Otherwise, httpx reads all authorities' certificates for each client, which took as long as a short test.
 """
 
 
 def written_tokens(folder: Path, **tokens: str) -> Path:
     """Write a file of tokens.
 
-    Each holder's token is the holder's name 32 times; the arguments are the rest of the tables.
+    Each holder's token is the holder's name, repeated 32 times; each argument is the rest of that holder's table.
     """
     path = folder / "tokens.toml"
     path.touch(0o600)
@@ -52,7 +53,7 @@ def written_tokens(folder: Path, **tokens: str) -> Path:
 
 
 def hashed(token: str) -> str:
-    """Return a token's SHA-256, as the file has it."""
+    """Return a token's SHA-256, as it is written in the file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -62,7 +63,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOptions:
-    """Return options for a gateway to the destination on a free port."""
+    """Return the options of a gateway that listens on a free port and hands messages to the destination."""
     return GatewayOptions(
         **{"place": Place(topology, directory), "node": "destination", "listen": "127.0.0.1:0", **others}
     )
@@ -77,7 +78,7 @@ async def gateway(
     verify: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Run a gateway in this process, stopped at the end, and a client of it."""
+    """Run a gateway in this process until the end of the block; yield a client of it."""
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[Any]) -> None:
@@ -91,7 +92,7 @@ async def gateway(
 
 
 def producer(port: int, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """A client of a gateway, patient enough for a busy machine; with certificates to verify by, it uses HTTPS."""
+    """Return a client of a gateway, patient enough for a busy machine; it uses HTTPS if `verify` is given."""
     url = f"{'https' if verify else 'http'}://127.0.0.1:{port}"
     return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=verify or NOBODY)
 
@@ -104,7 +105,7 @@ class Told(NamedTuple):
 
 
 async def ask(port: int, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> Told:
-    """POST over a separate connection; made for thousands at a time.
+    """POST over a separate connection; this is cheap enough to be done thousands of times at once.
 
     Raises:
         h11.RemoteProtocolError, OSError, trio.BrokenResourceError: there is no answer.
@@ -158,7 +159,7 @@ class GatewayProcess:
         self.port = int(said.rsplit(b":", 1)[1])
 
     async def wait(self) -> int:
-        """Wait for the gateway's end; return its exit status."""
+        """Wait until the gateway has ended; return its exit status."""
         assert self.process is not None
         process, self.process = self.process, None
         status = await process.wait()
@@ -166,7 +167,7 @@ class GatewayProcess:
         return status
 
     async def kill(self) -> None:
-        """Kill the gateway if it runs, so that it cannot print anything."""
+        """Kill the gateway if it is running, without giving it a chance to print anything."""
         if self.process is not None:
             with trio.CancelScope(shield=True):
                 self.process.send_signal(signal.SIGKILL)

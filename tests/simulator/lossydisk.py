@@ -16,19 +16,20 @@ from tests.simulator.filetrace import Created, Flushed, Removed, Renamed, Said, 
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""The content of a part by which a file has grown without a write: zeros, or what the disk had there before."""
+"""The possible contents of a part that a file gained without a write: zeros, or what the disk had there before."""
 NAME: Final = -1
-"""Stands for a sector in questions about a change of the folder."""
+"""A value that stands in place of a sector in questions about a change of the folder."""
 
 Survives = Callable[[str, int, int], bool]
-"""Whether a change is on disk: by the file's name, the change's number, and the sector."""
+"""A function that says whether a change is on disk, given the file's name, the change's number, and the sector."""
 
 
 @dataclass(slots=True)
 class File:
-    """A file: its content on disk, the content that a running system sees, and the changes between.
+    """A file: its content on disk, the content that a running system sees, and the changes that separate the two.
 
-    pending: changes since the last flush by number: sectors with their new content, or a new size.
+    pending: the changes since the last flush, with their numbers; a change is either sectors with their new content, or
+        a new size.
     """
 
     durable: bytes = b""
@@ -51,12 +52,12 @@ class File:
         self.pending.append((number, size))
 
     def flush(self) -> None:
-        """Put all of it on disk."""
+        """Put the whole content on disk."""
         self.durable = bytes(self.latest)
         self.pending.clear()
 
     def after_loss(self, name: str, survives: Survives, filler: bytes) -> bytes:
-        """Return the content on disk.
+        """Return the content that is on disk after a power loss.
 
         Args:
             filler: one of FILLERS.
@@ -80,7 +81,7 @@ class File:
 
 
 class LossyDisk:
-    """A folder on such a disk, which has these files from the start."""
+    """A folder on a disk of this kind, which has the given files from the start."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._now = {name: File(data, bytearray(data)) for name, data in (files or {}).items()}
@@ -125,7 +126,10 @@ class LossyDisk:
         return {name: file.after_loss(name, survives, filler) for name, file in names.items()}
 
     def losses(self, dice: Random) -> Iterator[dict[str, bytes]]:
-        """Return possible contents if the power goes now: the two extremes, and three in between; all different."""
+        """Yield different contents that the folder may have if the power fails now.
+
+        These are the two extremes and up to three contents in between.
+        """
         pending = [number for number, *_ in self._changes]
         pending += [number for file in self._now.values() for number, _ in file.pending]
         seen = []

@@ -36,20 +36,20 @@ NODES: Final = Forks("mqproto.simulator.node.node")
 def own_host(number: int) -> str:
     """Return a loopback address for port 1801 that the tests of no other checkout use.
 
-    number: from 1 to 254; each test that listens there has another.
+    number: from 1 to 254; each test that listens there has a different one.
     """
     first, second, *_ = hashlib.sha256(str(ROOT).encode()).digest()
     return f"127.{1 + first % 254}.{second}.{number}"
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Test a condition again and again, if nothing reports it."""
+    """Check a condition again and again until it holds, if nothing reports that it does."""
     while not await holds():  # noqa: ASYNC110
         await trio.sleep(0.02)
 
 
 async def until_sent(client: Client) -> None:
-    """Wait until nothing at a node waits to be sent, or to be confirmed."""
+    """Wait until a node has no messages that wait to be sent or to be confirmed."""
 
     async def is_sent() -> bool:
         return not any(queue.waiting for queue in (await client.queues()).outgoing)
@@ -98,7 +98,7 @@ async def running(
     *,
     capture: Path | None = None,
 ) -> AsyncIterator[RunningNode]:
-    """Run a node in this process, stopped at the end."""
+    """Run a node in this process, and stop it at the end of the block."""
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[RunningNode]) -> None:
@@ -113,7 +113,7 @@ async def running(
 
 @asynccontextmanager
 async def running_with_client(topology: Topology, name: str, directory: Path) -> AsyncIterator[Client]:
-    """Run a node in this process, and a client of it."""
+    """Run a node in this process; yield a client of it."""
     async with running(topology, name, directory), connect(topology, name, directory) as client:
         yield client
 
@@ -147,7 +147,7 @@ class NodeProcess:
         return await self.wait()
 
     async def wait(self) -> int:
-        """Wait for the node's end; return its exit status."""
+        """Wait until the node has ended; return its exit status."""
         assert self.process is not None
         process = self.process
         status = await process.wait()
@@ -163,7 +163,7 @@ class NodeProcess:
 
 @asynccontextmanager
 async def processes(topology: Topology, directory: Path) -> AsyncIterator[dict[str, NodeProcess]]:
-    """Run every node of a topology in a separate process, killed at the end."""
+    """Run every node of a topology in a separate process; kill them at the end of the block."""
     nodes = {name: NodeProcess(topology, name, directory) for name in topology.nodes}
     async with AsyncExitStack() as ends:
         async with trio.open_nursery() as nursery:

@@ -1,8 +1,8 @@
 """A series of transactions from a seed, and a process that commits them: `python -m tests.simulator.series`.
 
-Messages come, move and go, and sequences advance, as under a node's core. The process continues where the store ended,
-and lives several lives, like a node that is stopped or killed: every second life ends without closing the store, so the
-next one finds its log. The log is small, so it goes to the tables all the time.
+Messages arrive, move and leave, and sequences advance, as under a node's core. The process continues where the store
+ended, and lives several lives, like a node that is stopped or killed. Every second life ends without closing the store,
+so the next one finds its log. The log is small, so it is moved to the tables all the time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
 LENGTH_OF_LIFE: Final = 12
 """How many transactions are committed before the process ends and another one continues."""
 CHECKPOINT_PAGES: Final = 40
-"""The length of SQLite's own log at which its pages move to the file. It takes 4 MiB to reach a node's limit."""
+"""The length of SQLite's own log, in pages, at which the pages move to the file. A node's limit would take 4 MiB to
+reach.
+"""
 LIMITS: Final = LogLimits(
     segment_bytes=12_000,
     segments=2,
@@ -150,7 +152,7 @@ def _expiry(dice: Random, number: int) -> int | None:
 
 
 def life_of(seed: int, length: int) -> list[Writes]:
-    """Return the same transactions; the first also begins a life of the store."""
+    """Return the transactions of `series`; the first one also begins a life of the store."""
     transactions = list(series(seed, length))
     transactions[0].counters[LIFE] = 1
     return transactions

@@ -1,4 +1,4 @@
-"""Real traffic of real nodes, as others' sniffers see it on the loopback."""
+"""Real traffic of real nodes, as other people's sniffers see it on the loopback."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COMMANDS: Final = {
     "tcpdump": ("tcpdump -p --immediate-mode -B 65536 -U -n -i lo -w -", b"listening on"),
     "dumpcap": ("dumpcap -p -B 64 -q -i lo -w - -f", b"File: "),
 }
-"""The command of each sniffer, and what it prints when it listens; the filter follows."""
+"""The command of each sniffer, and what it prints once it listens; the filter is added to the command."""
 
 
 def three_hosts() -> Topology:
-    """Return sender, intermediate and destination, each at a separate address, at free ports."""
+    """Return sender, intermediate and destination, each on an address of its own, with free ports."""
     topology = load("three-node").with_free_ports()
     nodes = {
         name: replace(node, host=f"127.0.0.{place}")
@@ -38,7 +38,7 @@ def three_hosts() -> Topology:
 
 
 async def until_all_is_acknowledged(topology: Topology, directory: Path) -> None:
-    """Return when the sender has heard about all messages that it has sent."""
+    """Wait until all messages that the sender has sent are acknowledged."""
     async with connect(topology, "sender", directory) as client:
         await until_sent(client)
 
@@ -89,7 +89,7 @@ async def sniffing(path: Path, topology: Topology, program: str) -> AsyncIterato
 
 
 async def _collect(source: trio.abc.ReceiveStream, path: Path) -> None:
-    """Write the sniffer's output to a file, until it has seen the last packet that was sent."""
+    """Write the sniffer's output to a file, after it has seen the last packet that was sent."""
     said = b""
     while LAST not in said:
         said += await source.receive_some()

@@ -1,4 +1,6 @@
-"""Values that nodes may report: a sequence, a queue, a gap, a message. Tests change the fields that they are about."""
+"""Values that nodes may report: a sequence, a queue, a gap, a message. Each test changes the fields that it is
+about.
+"""
 
 from __future__ import annotations
 

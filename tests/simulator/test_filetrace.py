@@ -22,7 +22,7 @@ def in_hex(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a line of a trace; the part between ' is text, the part between < and > a path."""
+    """Return a line of a trace; the parts between ' are texts, and the parts between < and > are paths."""
     parts = text.split("'")
     parts[1::2] = [f'"{in_hex(part)}"' for part in parts[1::2]]
     pieces = "".join(parts).replace(">", "<").split("<")

@@ -1,4 +1,4 @@
-"""A forked process is like any other: it has its own pipes, arguments, environment, folder and end."""
+"""A forked process is like any other: it has its own pipes, arguments, environment and folder, and ends on its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ print(flush=True)
 while True:
     pass
 """
-"""A program that never starts to wait: Python notices a signal that comes just before a read only after that read."""
+"""A program that never waits in a read: if a signal arrives just before a read, Python notices it only after that
+read.
+"""
 
 
 async def test_each_has_its_own_pipes_arguments_environment_and_folder(
@@ -76,7 +78,7 @@ async def test_signals_end_each_as_they_end_any_other(number: signal.Signals, tm
 
 
 async def test_who_waits_is_told_also_if_somebody_else_looked_first() -> None:
-    """A supervisor looks at all of its nodes from time to time, even at those whose end a task waits for."""
+    """A supervisor looks at all of its nodes from time to time, even at those that a task is waiting for."""
     fork = await FORKS.start(SAYS)
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:

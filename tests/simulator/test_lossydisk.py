@@ -13,7 +13,7 @@ SIZES = st.integers(0, 4 * SECTOR_BYTES)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Draw events in a folder that has files."""
+    """Draw events in a folder and in its files."""
     steps: list[Step] = []
     there: set[str] = set()
     for _ in range(draw(st.integers(0, 25))):

@@ -46,12 +46,12 @@ from tests.simulator.typed import COMMAND, in_process
 
 EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))
 MISSING: Final = 0x9999
-"""A number that no queue has."""
+"""A queue number that no queue has."""
 FILLER_BYTES: Final = 800
-"""The size of a body that, with its headers, fills a quota of 1 KiB but for fewer bytes than any message has."""
+"""The size of a body that, with its headers, fills a quota of 1 KiB so far that no other message fits."""
 TIMEOUT_S: Final = 20
 WITHOUT_SHRINKING: Final = (Phase.explicit, Phase.reuse, Phase.generate)
-"""Hypothesis's phases except shrinking, of which each step would wait for messages that do not come."""
+"""All phases of Hypothesis except shrinking, in which each step would wait for messages that do not arrive."""
 
 REPORTS: Final = "PUBLIC=5E3DFE41-5B1C-4A3C-9F0B-6B3A5B1D2C11"
 TOPOLOGY: Final = f"""
@@ -86,14 +86,17 @@ def named(queue: str) -> str:
 
 
 Said = Mapping[str, Any]
-"""The properties of a message by the names of `Draft`, and its class; queues by format names."""
+"""The properties of a message, keyed by the names that `Draft` uses, and its class.
+
+Queues are given by their format names.
+"""
 
 
 # What messages say
 
 
 def expected(draft: Draft, message_class: int = 0) -> Said:
-    """Return the expected result for a draft."""
+    """Return the properties that a message should have when it arrives."""
     said = {name: getattr(draft, name) for name in ALL}
     if draft.transactional:
         said |= {"priority": 0, "recoverable": True}
@@ -178,7 +181,7 @@ def json_says(shown: dict[str, Any]) -> Said:
 
 @st.composite
 def drafts(draw: st.DrawFn) -> Draft:
-    """Draw any message that an application may send to qm3; it expires in none of these ways."""
+    """Draw any message that an application may send to qm3, with times too long for it to expire."""
     own = [named(rf"{name}\acks") for name in MANAGERS.nodes]
     others = [r"DIRECT=OS:shop\PRIVATE$\replies", REPORTS]
     times = st.just(INFINITE) | st.sampled_from([86_400, INFINITE - 1]) | st.integers(3_600, INFINITE)
@@ -212,21 +215,21 @@ def drafts(draw: st.DrawFn) -> Draft:
 # Ways into the system
 
 WITH_KEYS: Final = {"privacy_level", "encryption_algorithm", "signer", "hash_algorithm"}
-"""Properties that only queue managers with keys support; tests/simulator/security has those."""
+"""Properties that only queue managers with keys support; they are tested in tests/simulator/security."""
 NEVER_SENT: Final = {"dead_letter_queue"}
 ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"} - WITH_KEYS - NEVER_SENT
 
 
 @dataclass(frozen=True)
 class Running:
-    """Three queue managers, and a gateway of qm1."""
+    """Three queue managers, and a gateway to qm1."""
 
     managers: QueueManagers
     gateway: httpx.Client
 
     @property
     def place(self) -> list[str]:
-        """Where commands find the queue managers."""
+        """The options that tell a command where to find the queue managers."""
         return ["--topology", str(self.managers.file), "--directory", str(self.managers.directory)]
 
     def typed(self, *arguments: str | Path) -> list[str]:
@@ -240,10 +243,10 @@ class Running:
 class Way:
     """A way to hand in a message at qm1.
 
-    carried: the properties that it supports; the rest has defaults.
-    fixed: the properties that it sets itself.
-    unheard: the properties that it sets itself if nobody else is to hear how a message ends.
-    reaches_unknown: whether it takes a queue that nobody has declared.
+    carried: the properties that the way supports; all others have their defaults.
+    fixed: the properties that the way sets itself.
+    unheard: the properties that the way sets itself if nobody else is to hear how a message ends.
+    reaches_unknown: whether the way accepts a queue that nobody has declared.
     """
 
     send: Callable[[Running, str, Draft], MessageId]
@@ -253,7 +256,7 @@ class Way:
     reaches_unknown: bool = True
 
     def of(self, draft: Draft) -> Draft:
-        """Return the part of a message that it supports."""
+        """Return a message as this way hands it in, with the properties that it supports or sets."""
         plain = Draft(body=draft.body, transactional=draft.transactional)
         chosen = {name: getattr(draft, name) for name in self.carried}
         return replace(plain, **chosen | dict(self.fixed) | dict({} if draft.admin_queue else self.unheard))
@@ -304,7 +307,7 @@ def _text(octets: bytes) -> str:
 
 
 def _spelt(correlation_id: bytes) -> str:
-    """Return a correlation in one of its two spellings; empty if it is not set."""
+    """Return a correlation identifier in one of its two spellings; empty if it is not set."""
     if not any(correlation_id) or correlation_id[-1] & 1:
         return correlation_id.hex() * any(correlation_id)
     return str(MessageId(Guid(correlation_id[:16]), int.from_bytes(correlation_id[16:], "little")))
@@ -323,7 +326,9 @@ def by_client(running: Running, queue: str, draft: Draft) -> MessageId:
 
 
 def by_gateway(running: Running, queue: str, draft: Draft) -> MessageId:
-    """Send with `mqproto gateway`, which puts every message on disk, and hears how it ends if nobody else does."""
+    """Send with `mqproto gateway`, which puts every message on disk, and hears how a message ends if nobody else
+    does.
+    """
     headers = {
         "MQ-Label": quote(draft.label),
         "MQ-Time-To-Reach-Queue": str(draft.time_to_reach_queue_s),
@@ -379,7 +384,7 @@ WAYS: Final = {
         reaches_unknown=False,
     ),
 }
-"""All ways. When one supports another property, its name is added to `carried`."""
+"""All ways to hand in a message. When a way supports another property, that name is added to its `carried`."""
 
 
 # Places
@@ -387,14 +392,18 @@ WAYS: Final = {
 
 @dataclass
 class Ledger:
-    """The messages that were sent, by identifier: to queues that accept them, and to a missing or full one."""
+    """The messages that were sent, keyed by identifier.
+
+    arrived: those sent to queues that accept them.
+    lost: those sent to a missing or a full queue.
+    """
 
     arrived: dict[MessageId, Draft] = field(default_factory=dict)
     lost: dict[MessageId, Draft] = field(default_factory=dict)
 
 
 def hand_in(running: Running, batch: Iterable[Draft]) -> Ledger:
-    """Hand in each message in each way, and again if it is not accepted."""
+    """Hand in each message in each way, and again, if the way allows it, to a queue that does not accept it."""
     ledger = Ledger()
     nowhere = rf"PRIVATE={guid_text(MANAGERS.nodes['qm3'].guid)}\{MISSING:08X}"
     for way in WAYS.values():
@@ -423,7 +432,7 @@ def agree(found: Mapping[MessageId, Said], wanted: Mapping[MessageId, Said], whe
 
 
 def taken(client: BlockingClient, queue: str, wanted: Collection[MessageId]) -> dict[MessageId, Said]:
-    """Return the properties of the awaited messages in a queue; others have been removed."""
+    """Return the properties of the expected messages in a queue; any others are removed from it, too."""
     found: dict[MessageId, Said] = {}
     while not found.keys() >= set(wanted):
         messages = client.receive(queue, 100, timeout_s=TIMEOUT_S)
@@ -508,7 +517,7 @@ def row_of(draft: Draft) -> Said:
 
 
 def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
-    """Return what `mqproto decode --json` shows, by the keys of `row_of`."""
+    """Return what `mqproto decode --json` shows, reduced to the keys that `row_of` uses."""
     found: dict[MessageId, Said] = {}
     done = in_process("decode", "--json", file)
     for row in map(json.loads, done.out.removesuffix("\n").split("\n")):
@@ -521,7 +530,7 @@ def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
 
 @contextmanager
 def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
-    """Run a gateway of qm1 in a separate process."""
+    """Run a gateway to qm1 in a separate process; yield a client of it."""
     command = [
         *COMMAND,
         "gateway",

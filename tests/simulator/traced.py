@@ -1,4 +1,4 @@
-"""A tracer whose spans stay in memory, for tests: the SDK's own."""
+"""The SDK's own tracer, for tests, with spans that stay in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 @dataclass
 class Traced:
-    """The spans of a tracer; its clock is the test's."""
+    """The spans of a tracer, whose clock is set by the test."""
 
     sampler: Sampler | None = None
     per_s: int = 200

@@ -41,7 +41,7 @@ PROGRAMS: Final = Forks(
 
 @dataclass(frozen=True)
 class Done:
-    """How a command has ended, and its output."""
+    """How a command ended, and its output."""
 
     status: int
     out: str
@@ -49,7 +49,7 @@ class Done:
 
     @property
     def complaint(self) -> str:
-        """The only line that was printed; each test that asks also checks that it is one line, and not a traceback."""
+        """The only line that was printed; asking for it also checks that it is one line, and not a traceback."""
         [line] = self.err.splitlines()
         assert line.startswith("mqproto: ")
         return line.removeprefix("mqproto: ")
@@ -69,7 +69,7 @@ def mqproto(*arguments: str | Path, stdin: bytes = b"") -> Done:
 
 
 def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
-    """Run the command without a new process, which takes half a second each time."""
+    """Run the command without a new process, which would take half a second each time."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
@@ -129,7 +129,7 @@ def node(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `mqproto node FILE NAME` during the block; none of its files may grow beyond the limit.
 
-    With a limit it writes no bytecode, whose end the limit would cut off.
+    With a limit, the node writes no bytecode, because the limit would cut off its end.
     """
 
     def limit() -> None:
@@ -165,7 +165,7 @@ def interruptible() -> Iterator[None]:
 def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
     """Wait until a condition holds. If it does not for longer than any machine needs, the test fails and says why.
 
-    Between two looks, other tasks have the processor.
+    Between two checks, other tasks can use the processor.
     """
     give_up_s = time.monotonic() + TIMEOUT_S
     while not holds():

@@ -1,4 +1,4 @@
-"""Conversations: sessions at both ends follow them to the last packet; with nearly valid ones they end well."""
+"""Conversations: sessions at both ends follow valid ones to the last packet, and end well with nearly valid ones."""
 
 from __future__ import annotations
 

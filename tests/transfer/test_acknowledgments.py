@@ -61,7 +61,7 @@ def on_the_wire(message: UserMessage) -> UserMessage:
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 @pytest.mark.spec("[MS-MQQB] 2.2.4.1")
 def test_an_order_ack_carries_the_sequence_and_number_of_the_message_that_it_acknowledges() -> None:
-    """By the table in 3.1.7.17, our own OutgoingTxSequenceID would be sent."""
+    """According to the table in 3.1.7.17, our own OutgoingTxSequenceID would be sent."""
     message = on_the_wire(make_order_ack(ReplyTo(A, None), (SEQUENCE, 8), C, 5, NOW))
     assert acknowledgment_in(message) == OrderAckBody(SEQUENCE, 8, 7)
     assert (message.user.source_queue_manager, message.user.message_id) == (C, 5)
@@ -87,7 +87,10 @@ def test_a_final_ack_repeats_what_names_the_message_and_is_recoverable() -> None
 def test_an_acknowledgment_goes_to_the_first_sender_the_way_the_message_came(
     destination: int | str, manager: Guid, queue: int | str
 ) -> None:
-    """By the letter of the text, the address is RemoteQMGuid, the neighbour's; with an intermediate these differ."""
+    """According to the letter of the text, the address is RemoteQMGuid, that of the neighbor.
+
+    With an intermediate, the neighbor is not the first sender.
+    """
     reply_to = reply_to_sender(a_message(destination), "10.0.0.9")
     user = on_the_wire(make_order_ack(reply_to, (SEQUENCE, 8), C, 5, NOW)).user
     assert (user.queue_manager_address, user.destination_queue) == (manager, queue)

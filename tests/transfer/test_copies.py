@@ -19,7 +19,7 @@ class Intermediate(Carrier):
     """A queue of messages that others have numbered."""
 
     def pass_on(self, number: int, *, previous: int | None = None) -> bool:
-        """Let message `number` come, for the first time or again; return whether it joins."""
+        """Let message `number` arrive, for the first time or again; return whether it joins."""
         header = a_transaction_header(
             tx_sequence_number=number,
             previous_tx_sequence_number=number - 1 if previous is None else previous,

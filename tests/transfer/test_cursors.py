@@ -1,4 +1,4 @@
-"""The positions in an outgoing sequence: whatever happens, they keep the order of the picture."""
+"""The positions in an outgoing sequence: whatever happens, they keep the order that the picture shows."""
 
 from __future__ import annotations
 

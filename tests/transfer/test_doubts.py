@@ -1,4 +1,6 @@
-"""Messages that expired at their sender after they were sent: dead letters until their destinations report more."""
+"""Messages that expired at their sender after they were sent: they are dead letters until their destinations report
+more.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def net() -> Net:
 
 
 def cut_off(net: Net) -> None:
-    """A net in which `a` hears nobody any more."""
+    """Cut `a` off, so that it hears nobody any more."""
     net.blocked.add(frozenset("ab"))
     net.cut("a", "b")
 
@@ -79,7 +81,7 @@ def header(net: Net, place: int = -1) -> TransactionHeader:
 
 
 def say_order_ack(net: Net, number: int) -> None:
-    """Let an OrderAck of `c` come to `a`."""
+    """Let an OrderAck from `c` arrive at `a`."""
     body = OrderAckBody(header(net, 0).tx_sequence_id, number, number - 1)
     there: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
     arrive(net, "a", OrderAck(**there, message_id=900 + number, sent_time_s=0, body=body).message(), peer="b")
@@ -88,7 +90,10 @@ def say_order_ack(net: Net, number: int) -> None:
 def say_final_ack(
     net: Net, number: int, message_class: int = MessageClass.ACK_RECEIVE, source: str = "c"
 ) -> None:
-    """Let a FinalAck come to `a` for the message sent with that number: from `c`, or from a node on the way there."""
+    """Let a FinalAck for the message that was sent with this number arrive at `a`.
+
+    It comes from `c`, or from a node on the way there.
+    """
     [identifier, *_] = [
         one.user.message_id
         for one in sent(net)
@@ -119,7 +124,7 @@ def say_final_ack(
 def test_a_message_expires_from_each_state_that_has_an_arrow_and_is_reported(
     net: Net, state: str, doubted: int, told: int
 ) -> None:
-    """The next hop, where the message also waits, reports the end, too."""
+    """The next hop, where the message also waits, reports its end as well."""
     if state == "Waiting to Send":
         cut_off(net)
     elif state == "Waiting for SessionAck":
@@ -219,7 +224,7 @@ def test_after_a_late_order_ack_it_waits_for_its_final_ack_as_any_other(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_late_refusal_leaves_one_letter_that_says_why_and_is_not_in_doubt(net: Net) -> None:
-    """The link behind the next hop is repaired when the message's time is over: its destination refuses it."""
+    """The link after the next hop is repaired once the message has expired: the message's destination refuses it."""
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c"), "x", **MINUTE)
     net.pass_ms(61_000)
@@ -249,7 +254,9 @@ def test_both_words_at_once_are_one(net: Net) -> None:
 def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
     words: list[Callable[[Net, int], None]],
 ) -> None:
-    """The store has reported that its time is over, and the dead letter is in the batch with the acknowledgment."""
+    """The store has reported that the message has expired, and the dead letter is in the same batch as the
+    acknowledgment.
+    """
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, resident_messages=1))
     for number in range(3):
         net.send("a", at("c"), str(number), **MINUTE)
@@ -284,7 +291,7 @@ def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
 
 @pytest.fixture
 def kept() -> Net:
-    """A net in which `a` hears nobody any more, and no message that was sent expires."""
+    """A net in which no message that was sent expires."""
     return chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP))
 
 
@@ -414,7 +421,7 @@ def test_what_was_set_aside_is_in_doubt_until_its_destination_has_said_that_it_h
 
 
 def three_in_doubt(net: Net) -> None:
-    """A net in which numbers 1 to 3 are dead letters in doubt; no later message has passed them over."""
+    """Make messages 1 to 3 dead letters in doubt; no later message has passed them over."""
     net.blocked.add(frozenset("bc"))
     for body in "123":
         net.send("a", at("c"), body, **MINUTE)
@@ -568,7 +575,7 @@ def test_of_too_many_doubts_the_oldest_letter_stays(net: Net, monkeypatch: pytes
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_after_a_change_of_the_setting_what_was_kept_expires(killed: bool) -> None:
-    """The store does not report such messages any more, because they were over when nothing could be done."""
+    """The store no longer reports such messages, because they expired when nothing could be done about them."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP, resident_messages=8))
     net.blocked.add(frozenset("bc"))
     for number in range(20):

@@ -76,7 +76,7 @@ def test_what_comes_next_is_told_by_identifier_number_and_previous_number(
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[TransactionHeader]:
-    """Draw sequences of one sender, each with jumps that the previous number bridges."""
+    """Draw several sequences of one sender; each has jumps, which the messages' previous numbers bridge."""
     headers = []
     for ordinal in range(1, draw(st.integers(2, 4))):
         previous = 0
@@ -117,7 +117,7 @@ def test_in_any_order_and_however_often_each_message_is_accepted_once_and_in_ord
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
-    """By the letter of the text it would advance, and what comes before that message would be lost."""
+    """According to the letter of the text, it would advance, and the messages before that one would be lost."""
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
     assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD
@@ -287,7 +287,9 @@ def test_the_name_of_a_held_queue_tells_the_whole_key(name: QueueName) -> None:
 
 
 def test_an_early_message_that_may_not_be_held_is_answered_that_nothing_of_its_sequence_is_here() -> None:
-    """The message is a stranger's: if this store was restored, the messages that it repeats would be early for ever."""
+    """The message is a stranger's: if this store was restored, the messages that the stranger repeats would be early
+    forever.
+    """
     sequence = a_sequence()
     assert sequence.place is None
     assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.OVERFLOW

@@ -165,14 +165,16 @@ def test_a_message_is_deleted_where_it_lies_but_not_where_the_neighbour_may_have
 
 
 class AQueueAgainstAList(RuleBasedStateMachine):
-    """Messages of all kinds join, are sent, come back, expire and are deleted; pages come late; the node crashes."""
+    """Messages of all kinds join, are sent, come back, expire and are deleted; pages arrive late; the node crashes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.carrier = Carrier()
         self.bodies: Iterator[int] = count(1)
         self.messages: dict[str, tuple[int, bool, int | None]] = {}
-        """By body: the position, whether it is on disk, and the last second of its time."""
+        """For each message, keyed by body: its position, whether it is on disk, and the last second before it
+        expires.
+        """
         self.waiting: list[str] = []
         self.out: list[InFlight] = []
         self.pages: Pages = []
@@ -282,7 +284,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
             assert not self.carrier.queue.delete(entry.position, self.carrier.writes)
 
     def teardown(self) -> None:
-        """Check at the end that all messages that are not over can be sent, in order."""
+        """Check at the end that all messages that have not expired can be sent, in order."""
         self.the_pages_arrive()
         if self.out:
             self.the_session_breaks()

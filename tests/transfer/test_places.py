@@ -1,4 +1,6 @@
-"""Strangers' places: the stranger that has the most gives up the place that it has not used for longest."""
+"""Strangers' places: the stranger that has the most places gives up the one that it has not used for the longest
+time.
+"""
 
 from __future__ import annotations
 

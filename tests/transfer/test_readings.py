@@ -1,4 +1,4 @@
-"""OrderAcks of queue managers with another reading of the text: they have a number, but do not show its sequence."""
+"""OrderAcks of queue managers that read the text differently: they have a number, but do not show its sequence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MESSAGE_IDS = count(1_000)
 
 
 def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
-    """Let an OrderAck come from a queue manager."""
+    """Let an OrderAck arrive from a queue manager."""
     ack = OrderAck(
         source=guid_of(source),
         destination_manager=A,
@@ -72,7 +72,7 @@ def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
 
 
 def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: MessageClass) -> None:
-    """Let a FinalAck come from `c`."""
+    """Let a FinalAck arrive from `c`."""
     ack = FinalAck(
         source=C,
         destination_manager=A,
@@ -86,7 +86,7 @@ def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: Me
 
 
 def send(net: Net, *bodies: str, identifier: int = 16, **draft: object) -> None:
-    """Let `a` send messages, which leave when it is their turn; their further way does not matter here."""
+    """Let `a` send messages, which leave in turn; what happens to them after that does not matter here."""
     for body in bodies:
         net.send("a", at("c", identifier), body, transactional=True, **draft)
     leave(net)
@@ -105,12 +105,12 @@ def sequences(net: Net) -> list[OutgoingSequence]:
 
 
 def kept(net: Net) -> list[tuple[int, int]]:
-    """Return, for each sequence of `a`, how many messages it keeps, and the number that the next one gets."""
+    """Return, for each sequence of `a`, how many messages it keeps, and the number of the next message."""
     return [(one.count, one.next_number) for one in sequences(net)]
 
 
 def last_number(net: Net) -> int:
-    """Return the last number that was given."""
+    """Return the last number that was given to a message."""
     return max(one.next_number for one in sequences(net)) - 1
 
 
@@ -119,7 +119,10 @@ def strays(net: Net) -> int:
 
 
 def say_late(net: Net, word: Word, *numbers: int) -> None:
-    """Let late acknowledgments of earlier messages come: only the last one counts for the two that are kept."""
+    """Let late acknowledgments of earlier messages arrive.
+
+    Check that they settle nothing, and that only the last number settles the two messages that are kept.
+    """
     for number in numbers:
         say(net, word(number))
     assert sum(left for left, _ in kept(net)) == 2
@@ -218,14 +221,14 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
 
 
 def blocks_of(count: int) -> AbstractContextManager[int]:
-    """Give numbers in small blocks."""
+    """Make numbers be given in blocks of this size."""
     return patch("mqproto.transfer.numbering.NUMBER_BLOCK", count)
 
 
 class Mouth:
-    """A queue manager under two names that reports only numbers, and the messages from `a` that it has.
+    """A queue manager under two names that reports only numbers, and the messages that it has from `a`.
 
-    Each message is a number and the sequence in which it was given: numbers are never given twice here.
+    Each message is a number and the sequence in which that was given: numbers are never given twice here.
     """
 
     PLACES = (at("c"), at("c", 18), at("c", 19), direct("c"), direct("c", "notes"))
@@ -238,7 +241,7 @@ class Mouth:
         self.over: set[int] = set()
         """Messages that have arrived, or have ended differently."""
         self.said: dict[TxSequenceId, int] = {}
-        """How far the destination is in each sequence."""
+        """The last number that the destination has in each sequence."""
         self.words: list[int] = []
 
     def heads(self) -> list[OutgoingSequence]:
@@ -264,13 +267,13 @@ class Mouth:
             self.given[number] = newest.identifier
 
     def arrive(self, sequence: OutgoingSequence, through: int) -> None:
-        """Let the destination take the messages sent to it, up to a number, and report that now or later."""
+        """Let the destination accept the messages sent to it, up to a number, and report that now or later."""
         self.over |= {number for number in self.numbers_in(sequence) if number <= through}
         self.said[sequence.identifier] = max(through, self.said.get(sequence.identifier, 0))
         self.words.append(self.said[sequence.identifier])
 
     def refuse(self, sequence: OutgoingSequence, number: int) -> None:
-        """Let the destination take a message, and then report for good that it had no use for it."""
+        """Let the destination accept a message, and then report finally that it had no use for it."""
         self.arrive(sequence, number)
         say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
 
@@ -286,7 +289,7 @@ class Mouth:
         restart(self.net)
 
     def check(self) -> None:
-        """Check that nothing has left `a` except what the destination has."""
+        """Check that `a` still keeps every message that has neither arrived nor ended in another way."""
         kept = {number for one in sequences(self.net) for number in self.kept_in(one)}
         assert set(self.given) - self.over <= kept
 
@@ -304,7 +307,9 @@ STEPS = ("send", "send", "arrive", "arrive", "refuse", "delete", "say", "say", "
 def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
     word: Word, steps: list[tuple[str, int, int, int]]
 ) -> None:
-    """Acknowledgments may come late and again, under any names, over restarts; in the end all is confirmed."""
+    """Acknowledgments may arrive late and more than once, under any names, and across restarts; in the end, everything
+    is confirmed.
+    """
     with blocks_of(8):
         mouth = Mouth(word)
         for step, place, pick, count in steps:
@@ -357,7 +362,7 @@ def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) 
 
 
 def test_a_number_that_was_given_twice_counts_for_neither(net: Net) -> None:
-    """An older version gave the number, and began every sequence with 1."""
+    """An older version, which began every sequence with 1, gave the number."""
     with patch.object(OutgoingSequence, "pass_over", lambda self, number: None):
         send(net, "1", "2")
         send(net, "1", "2", "3", identifier=18)

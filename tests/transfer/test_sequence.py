@@ -23,7 +23,7 @@ from tests.windows import FINAL, NOW, QUEUE, SMALL, Sender, header_of, key_of
 
 @pytest.fixture
 def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of the sent numbers is written again for each message."""
+    """Make the limit of the sent numbers be written again for each message."""
     monkeypatch.setattr(cursors, "CEILING_BLOCK", 0)
 
 
@@ -250,7 +250,9 @@ def test_a_page_that_was_read_before_a_withdrawal_does_not_bring_the_message_bac
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interval_back() -> None:
-    """By 3.1.5.6 the interval grows with each OrderAck; by note <24> with each consecutive time-out."""
+    """According to 3.1.5.6, the interval grows with each OrderAck; according to note <24>, with each consecutive
+    time-out.
+    """
     sender = Sender(Settings())
     sender.put()
     sender.put()
@@ -274,7 +276,9 @@ def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interv
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_arrives() -> None:
-    """By the letter of the text all are sent at once; with the destination down, each time-out would fill disks."""
+    """According to the letter of the text, all messages are sent at once; with the destination down, each time-out
+    would fill disks.
+    """
     sender = Sender()
     sender.put_some(7)
     sender.take_numbers()
@@ -329,7 +333,9 @@ def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_a_new_session_sends_nothing_again_that_is_not_overdue() -> None:
-    """By 3.1.3.2 all would be sent again at once; but messages that the neighbour has acknowledged are on its disk."""
+    """According to 3.1.3.2, all would be sent again at once; but messages that the neighbor has acknowledged are on its
+    disk.
+    """
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -358,7 +364,7 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions_are() -> None:
-    """The message was lost behind the neighbour, and each session ends before a timer could show that."""
+    """The message was lost beyond the neighbor, and each session ends before a timer could show that."""
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -388,7 +394,7 @@ def test_a_session_without_anything_unacknowledged_starts_no_timer() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.6")
 def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() -> None:
-    """The neighbour has saved 2 but not 1: 1 is sent again, and both wait for their OrderAck."""
+    """The neighbor has saved 2 but not 1: 1 is sent again, and both wait for their OrderAck."""
     sender = Sender(Settings())
     sender.put()
     sender.put()
@@ -408,7 +414,7 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
 def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withdrawn(
     in_a_new_session: bool,
 ) -> None:
-    """2 is to be sent again, and is withdrawn, because its time is over or an operator deletes it. 3 is lost."""
+    """2 is to be sent again, and is withdrawn, because it has expired or an operator deletes it. 3 is lost."""
     sender = Sender(Settings())
     sender.put_some(3)
     entries = sender.take(3)
@@ -430,7 +436,7 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
 def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() -> None:
-    """The first copy is on the neighbour's disk; if it was lost further on, the next resend brings another."""
+    """The first copy is on the neighbor's disk; if it was lost further on, the next resend brings another."""
     sender = Sender()
     sender.put()
     [first] = sender.take()
@@ -493,7 +499,7 @@ NINE = replace(SMALL, expire_sent=FIGURES)
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize("sent_alone", [False, True])
 def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool) -> None:
-    """2 is held back because the neighbour refuses 1, and 3 is sent.
+    """2 is held back because the neighbor refuses 1, and 3 is sent.
 
     A message that may have arrived ends at its destination.
     """
@@ -515,7 +521,7 @@ def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool)
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("again", ["", "alone", "resent"])
 def test_what_left_and_cannot_leave_again_may_have_arrived(again: str) -> None:
-    """The message could not be encrypted any more when it was to be sent alone, or again."""
+    """When the message was to be sent alone, or again, it could no longer be encrypted."""
     sender = Sender(Settings())
     sender.put()
     [message] = sender.take()
@@ -551,7 +557,7 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
-    """The destination may report the message's outcome later, and knows only that place."""
+    """The destination may report the message's outcome later, and knows only the place that it was sent with."""
     sender = Sender(NINE)
     sender.put_some(2, time_to_reach_queue_s=5)
     sender.take(2)
@@ -613,8 +619,9 @@ def test_a_message_that_is_over_when_its_turn_comes_is_not_sent_and_the_next_one
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_gap_is_on_disk_before_the_message_that_bridges_it_is_on_the_wire() -> None:
-    """Otherwise a crash brings the expired message back, below the limit of numbers that may have been sent. The
-    destination is past it and drops it, and nobody ever reports its end.
+    """Otherwise, a crash would bring the expired message back, below the limit of numbers that may have been sent.
+
+    The destination is past that number and would drop the message, and nobody would ever report its end.
     """
     sender = Sender()
     for seconds in (INFINITE, 5, INFINITE):
@@ -669,7 +676,7 @@ def test_where_nothing_was_sent_all_may_expire_and_the_numbers_go_on() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_of_a_new_sequence_nothing_was_sent_though_the_old_ones_ceiling_was_above_it(restarted: bool) -> None:
-    """Otherwise a message for a destination that is now unreachable would wait for ever, unsent, after a restart."""
+    """Otherwise, a message for a destination that is now unreachable would wait forever, unsent, after a restart."""
     sender = Sender()
     sender.put()
     sender.take()
@@ -756,7 +763,7 @@ def test_what_was_withdrawn_at_either_end_and_between_is_known_after_a_restart()
 
 
 class ASequenceFromEndToEnd(RuleBasedStateMachine):
-    """A sequence, a wire that breaks, a destination that refuses some messages, time that runs out, and crashes.
+    """A sequence, a wire that breaks, a destination that refuses some messages, messages that expire, and crashes.
 
     The destination is an IncomingSequence with a disk that never fails.
     """
@@ -802,7 +809,10 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         return self.sender.now.utc_s > self.deadlines[key]
 
     def expires(self, key: tuple[TxSequenceId, int]) -> None:
-        """The sender tells its application that a message expired; the message must never be delivered after that."""
+        """Let the sender tell its application that a message expired.
+
+        The message must never be delivered after that.
+        """
         assert self.is_over(key)
         self.expired.add(key)
         self.kept.remove(key)
@@ -827,7 +837,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             self.expires(key_of(message.packet))
 
     def decide(self, key: tuple[TxSequenceId, int]) -> None:
-        """The destination decides about a message when it is its turn."""
+        """Let the destination decide about a message when it is that message's turn."""
         if self.is_over(key):
             self.came_late.add(key)
             self.refusals.append(key)
@@ -878,7 +888,10 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @precondition(lambda self: self.connected and self.sender.sequence.has_next)
     @rule()
     def crash_before_a_commit(self) -> None:
-        """Decisions made then are not carried out: the message is not on the wire, and nobody hears about an end."""
+        """Crash after some decisions, which are then not carried out.
+
+        The message is not on the wire, and nobody hears about an end.
+        """
         self.sender.sequence.take(1, 1, self.sender.now, self.sender.writes)
         self.crash()
 
@@ -916,7 +929,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
 
     @invariant()
     def no_message_ends_twice(self) -> None:
-        """A message that was reported as lost is never delivered, nor refused because of its time."""
+        """A message that was reported as lost is never delivered, and never refused because it has expired."""
         assert not self.expired & {*self.accepted, *self.came_late}
 
     @invariant()
@@ -948,7 +961,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             assert self.sender.sequence.count >= len(self.kept)
 
     def teardown(self) -> None:
-        """Check in the calm that each message has one end, and that nothing is kept."""
+        """Check, once nothing fails any more, that each message has one end, and that nothing is kept."""
         for _ in range(400):
             if not self.sender.sequence.count:
                 break

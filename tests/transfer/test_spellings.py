@@ -98,7 +98,7 @@ def test_a_sequence_under_its_own_name_comes_first_and_those_of_other_queues_and
 def test_of_two_under_one_name_the_time_stamp_tells_then_the_spelling_and_else_the_one_that_is_furthest() -> (
     None
 ):
-    """With stores of layout 4, names that differed only in case were different."""
+    """With stores of layout 4, names that differed only in case counted as different."""
     older, newer = a_sequence(OS.upper(), TxSequenceId(time_stamp=7, ordinal=9)), a_sequence(OS, FIRST)
     sequences = filled(older, newer)
     for name in (OS, OS.upper(), OS.lower()):

@@ -1,4 +1,4 @@
-"""Stores of an earlier moment, restored at either end: messages accepted afterwards arrive, once and in order."""
+"""Stores are restored to an earlier moment, at either end: messages accepted afterwards arrive, once and in order."""
 
 from __future__ import annotations
 
@@ -120,7 +120,10 @@ def test_of_an_earlier_store_the_destination_tells_what_had_arrived_and_the_log_
 
 
 def put_back_when_the_clock_was_ahead(net: Net) -> None:
-    """Restore a store: the destination has "0" and "lost", the store only the first, and the clock is right again."""
+    """Restore a store.
+
+    The destination has "0" and "lost", the store has only "0", and the clock is right again.
+    """
     send(net, "0")
     store = copied(net, "a")
     net.set_clock(3_600)
@@ -220,7 +223,7 @@ def test_what_a_life_knows_of_the_one_before_is_known_in_all_of_its_processes(ne
 
 
 def test_two_processes_that_begin_in_one_second_begin_with_other_identifiers(net: Net) -> None:
-    """The processes' random numbers differ, because a store that is restored at once has no later second."""
+    """The processes' random numbers differ, because a store that is restored at once cannot count on a later second."""
     send(net, "0")
     net.pass_ms(2_000)
     store = copied(net, "a")
@@ -279,7 +282,7 @@ def test_what_a_destination_has_lost_with_its_store_does_not_stop_what_follows(
 
 
 def acknowledged(net: Net, number: int) -> None:
-    """Let an OrderAck come to the source, for its only sequence."""
+    """Let an OrderAck arrive at the source, for its only sequence."""
     [(identifier, _)] = sequences(net)
     body = OrderAckBody(identifier, number, number - 1)
     arrive(
@@ -293,7 +296,7 @@ def acknowledged(net: Net, number: int) -> None:
 
 @pytest.fixture
 def half_acknowledged(net: Net) -> Net:
-    """Two of three arrived messages are acknowledged, and the destination is down."""
+    """Return the net after two of three messages that arrived are acknowledged; the destination is down."""
     send(net, "1", "2", "3")
     net.pass_ms(ACK_DELAY_MS)
     net.kill("c")

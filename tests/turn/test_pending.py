@@ -24,7 +24,7 @@ NOW = Moment(1_000, 0)
 
 
 class Sequence:
-    """A sequence whose row shows how often it was asked for."""
+    """A sequence whose row shows how often the row was asked for."""
 
     def __init__(self, kind: type[OutgoingRow] | type[IncomingRow]) -> None:
         self.kind = kind

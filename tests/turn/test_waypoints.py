@@ -1,4 +1,4 @@
-"""Waypoints: each step of a message is a note with its identifier, once the step is on disk."""
+"""Waypoints: each step of a message is noted, with the message's identifier, once the step is on disk."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_waypoint_tells_the_queue_the_neighbour_and_the_place_in_the_sequence(
 
 
 def test_nothing_is_said_before_it_is_on_disk() -> None:
-    """A node that dies during the commit of a message reports nothing about it, and begins again with it."""
+    """A node that dies during the commit of a message reports nothing about it, and starts over with it."""
     net = a_chain()
     net.nodes["b"].dies_at = 4  # Its handshake takes three batches with something to do.
     net.send("a", at("c"), "hello", transactional=True)
@@ -320,7 +320,7 @@ def followed(packet: bytes) -> Trace | None:
 
 
 def a_followed_chain(*, waypoints: bool) -> Net:
-    """Return two messages that went from end to end, one of each kind, and two that nobody follows."""
+    """Return a net that two followed messages, one of each kind, and two others have crossed from end to end."""
     net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(waypoints=waypoints))
     for node in net.nodes.values():
         node.follow = followed

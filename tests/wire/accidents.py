@@ -1,4 +1,6 @@
-"""Accidents that may happen to a packet, from seeds: thousands in a second, where hypothesis makes a few dozen."""
+"""Accidents that may happen to a packet, from seeds: this makes thousands in a second, where hypothesis makes a few
+dozen.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import random
 
 
 def accidents(rng: random.Random, data: bytes) -> bytes:
-    """Draw a packet with a few bytes overwritten, cut off or inserted; every other time its PacketSize is right."""
+    """Draw a packet with a few bytes overwritten, cut off or inserted; in about half of the cases, its PacketSize is
+    right.
+    """
     changed = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(changed) or 1)

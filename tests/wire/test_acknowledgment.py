@@ -101,7 +101,7 @@ def test_a_session_header_may_ride_on_an_acknowledgment() -> None:
 
 
 RESERVED: Final = (6, 7, *range(9, 16))
-"""X9 to X0 of BaseHeader.Flags, which are ignored on receipt."""
+"""The bits X9 to X0 of BaseHeader.Flags, which are ignored on receipt."""
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
@@ -125,7 +125,7 @@ def test_the_order_queue_may_go_by_a_direct_name_in_any_case(queue: str) -> None
 
 
 def changed(**changes: Any) -> UserMessage:
-    """Return an OrderAck with other header fields."""
+    """Return an OrderAck with some header fields changed."""
     message = an_order_ack()
     for path, value in changes.items():
         header, field = path.split("__")

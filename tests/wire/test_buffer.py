@@ -1,4 +1,4 @@
-"""Packets from a stream, however TCP cut it and whatever a peer announces."""
+"""Packets from a stream, no matter how TCP cuts it and what a peer announces."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_begins_no_packet_is_said_in_its_own_words_where_nothing_is_welcome
 
 @given(chunked(ESTABLISH + PARAMETERS + GOOD * 2 + ACK))
 def test_what_is_welcome_may_change_between_two_packets_of_one_chunk(chunks: list[bytes]) -> None:
-    """Each packet of the handshake is handed out alone; the bytes behind it wait for the next call."""
+    """Each packet of the handshake is handed out alone; the bytes after it wait for the next call."""
     buffer = PacketBuffer()
     handshake = [Welcome.of(EstablishConnection), Welcome.of(ConnectionParameters)]
     found: list[bytes] = []

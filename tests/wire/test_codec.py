@@ -59,7 +59,7 @@ def decoded(decode: Any, data: bytes) -> tuple[Any, ...]:
 
 
 def hot_accepts(data: bytes) -> bool:
-    """Whether the generated code alone, without the reference behind it, reads these bytes."""
+    """Return whether the generated code reads these bytes alone, without falling back on the reference."""
     try:
         decode_or_refuse(data)
     except REFUSALS:
@@ -136,7 +136,9 @@ def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike()
 
 
 def test_hostile_packets_grow_no_memory_whatever_they_announce() -> None:
-    """This is so during one decoding, beyond a small multiple of the packet's size, and from one packet to the next."""
+    """Memory does not grow beyond a small multiple of the packet's size during a decoding, and does not grow from one
+    packet to the next.
+    """
     rng = random.Random(7)
     hostile = [accidents(rng, rng.choice(EVERY_PACKET)) for _ in range(ROUNDS // 5)]
     tracemalloc.start()
@@ -294,7 +296,7 @@ def test_a_value_of_an_optional_header_that_breaks_a_rule_is_not_written(
 
 
 def fields_of(record: Any) -> list[tuple[Any, str]]:
-    """Return every field of a packet, however deep, with its record and name."""
+    """Return every field of a packet, at any depth, as its record and its name."""
     found = []
     for field in dataclasses.fields(record):
         found.append((record, field.name))

@@ -1,4 +1,6 @@
-"""The definitions as construct's users use them: in any stream, inside their own, with the codec's verdict."""
+"""The definitions as construct's users use them: in any stream, inside definitions of their own, and with the codec's
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ FULL: Final = encode_packet(a_full_message())
 
 
 def readings(part: Any, data: bytes, folder: Path) -> Iterator[Callable[[], tuple[Any, int]]]:
-    """Return the ways to read the start of some bytes; each returns the fields, and how many bytes they took."""
+    """Yield the ways to read the start of some bytes; each returns the fields, and how many bytes they took."""
 
     def whole() -> tuple[Any, int]:
         stream = io.BytesIO(data)
@@ -101,9 +103,9 @@ def readings(part: Any, data: bytes, folder: Path) -> Iterator[Callable[[], tupl
 
 
 def same_verdict(part: Any, decode: Callable[[bytes], Any], data: bytes, tail: bytes, folder: Path) -> bool:
-    """Read in each way and as the codec does, and check that they agree; return whether the bytes are good.
+    """Read in each way and with the codec, and check that all agree; return whether the bytes are good.
 
-    tail: bytes behind them in a stream. The codec gets only the one packet.
+    tail: bytes that follow in the stream. The codec gets only the one packet.
     """
     verdicts = []
     for read in readings(part, data + tail, folder):
@@ -251,7 +253,7 @@ ODD: Final[list[Any]] = [None, 0, -1, 2**40, "x", "a\0b", b"abc", bytes(16), [1]
 
 
 def places(fields: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each value in some fields, as its container and its name or number there."""
+    """Yield the place of each value in some fields: its container, and its name or number there."""
     for name, value in fields.items() if isinstance(fields, dict) else enumerate(fields):
         yield fields, name
         if isinstance(value, dict | list):

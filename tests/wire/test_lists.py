@@ -54,12 +54,12 @@ def a_message(
 
 
 def a_list(header_id: int, count: int, data: bytes, size: int | None = None) -> bytes:
-    """Return one MQFAddressHeader, whatever it claims about itself; its size is right unless another is given."""
+    """Return one MQFAddressHeader, with any claims about itself; its size is right unless another is given."""
     return struct.pack("<IHHI", 12 + len(data) if size is None else size, header_id, 0, count) + data
 
 
 def padded(data: bytes) -> bytes:
-    """Return the bytes as the list of a header, whose end is on a 4-byte boundary."""
+    """Return the bytes of a header's list, padded so that the list ends on a 4-byte boundary."""
     return data + bytes(-len(data) & 3)
 
 
@@ -100,7 +100,9 @@ NAMES: Final = (r"OS:a-server-of-windows\PRIVATE$\orders", r"OS:another\PRIVATE$
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.2")
 def test_the_size_of_a_list_counts_the_padding_behind_its_names() -> None:
-    """In the list written by Windows, names of 178 bytes and the 12 before them are 190, and its HeaderSize is 192."""
+    """In the list written by Windows, the names take 178 bytes, or 190 with the 12 bytes before them; its HeaderSize is
+    192.
+    """
     elements = [MqfFormatNameElement(DIRECT_NAME, format_name=name) for name in NAMES]
     message = a_message([])
     message.multi_queue_format = destinations_to_wire(map(element_from_wire, elements))
@@ -185,7 +187,7 @@ PIECES: Final = st.sampled_from(
 def test_both_codecs_agree_on_lists_that_are_nearly_right_word_for_word(
     pieces: bytes, count: int, size: int | None, data: st.DataObject
 ) -> None:
-    """This holds for any count, for any end of the window, and if the packet ends before it."""
+    """This holds for any count, wherever the window ends, and even if the packet ends before that."""
     packet = a_packet(a_list(DESTINATIONS, count, pieces, size))
     packet = packet[: len(packet) - data.draw(st.integers(0, 60))]
     packet = packet[:8] + struct.pack("<I", len(packet)) + packet[12:]
@@ -200,7 +202,7 @@ def test_both_codecs_agree_on_lists_that_are_nearly_right_word_for_word(
 def test_of_a_list_with_one_bad_name_both_codecs_blame_that_one(
     elements: list[MqfFormatNameElement], data: st.DataObject
 ) -> None:
-    """Generated code skips the good names before it, but the error names the bad one."""
+    """Generated code skips the good names before the bad one, but the error names the bad one."""
     packet = bytearray(encode_packet(a_message(elements)))
     index = data.draw(st.integers(0, len(elements) - 1))
     seen: list[Any] = []
@@ -265,7 +267,7 @@ def test_an_analyst_is_shown_one_fault_and_the_rest_unread() -> None:
 def test_a_packet_that_lists_a_million_queues_is_refused_for_what_its_head_costs(
     judge: Callable[[bytes], object], size: int
 ) -> None:
-    """With the earlier interpreted code, a packet of 4 MiB took 17 s and 290 MB, one of 400 kB 1.5 s and 27 MB."""
+    """With the earlier interpreted code, a packet of 4 MiB took 17 s and 290 MB; one of 400 kB took 1.5 s and 27 MB."""
     packet = a_packet_full_of(SMALLEST, size)
     assert "element_count" in str(outcome(judge, packet))
     assert instructions_of(lambda: outcome(judge, packet)).total() < 10_000
@@ -284,7 +286,9 @@ def test_a_packet_that_lists_a_million_queues_is_refused_for_what_its_head_costs
 def test_what_each_queue_of_a_list_costs(
     judge: Callable[[bytes], object], spoilt: bool, instructions_each: int, bytes_each: int
 ) -> None:
-    """This includes lists whose last name is refused: construct, which has to find the words, is told where it is."""
+    """This includes lists whose last name is refused: construct, which has to word the refusal, is told where that name
+    is.
+    """
     packet = a_packet(a_list(DESTINATIONS, MAXIMUM_ELEMENTS, SMALLEST * MAXIMUM_ELEMENTS))
     if spoilt:
         at = packet.rindex(SMALLEST)
@@ -295,7 +299,7 @@ def test_what_each_queue_of_a_list_costs(
 
 
 def test_a_text_of_zeros_that_end_no_character_is_read_once() -> None:
-    """Of every four bytes two are zero, but only the last zeros are a NUL."""
+    """Two of every four bytes are zero, but only the last zeros are a NUL."""
     text = "\u0001\u0100" * 100_000
     packet = encode_packet(a_message([MqfFormatNameElement(DIRECT_NAME, b"", text)]))
     few = encode_packet(a_message([MqfFormatNameElement(DIRECT_NAME, b"", text[:20_000])]))

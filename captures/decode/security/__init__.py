@@ -1,1 +1,1 @@
-"""The protection of a message: its own claims, and the evidence of keys."""
+"""The protection of a message: what the message claims, and what keys prove."""

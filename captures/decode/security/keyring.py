@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair, Opening, Proof, PublicKey
 
 LIMIT_BYTES: Final = 2**20
-"""The most bytes that are read from a file: enough for a bundle of about a hundred certificates."""
+"""The largest number of bytes read from a file, enough for a bundle of about a hundred certificates."""
 LONGEST_NAME: Final = 200
 KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
 """The names of the kinds of signatures."""
@@ -33,13 +33,13 @@ _ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 class Evidence(NamedTuple):
-    """What keys prove about one message; None for what is unknown or absent.
+    """What keys prove about one message; each field is None if it is unknown or does not apply.
 
-    verified: whether its signature holds by the certificate that it carries, or by a key at hand.
+    verified: whether the message's signature is confirmed by the certificate in the message, or by a key at hand.
     signer: the name in the certificate that proves the signature, if that certificate or its issuer's is at hand;
         otherwise the file of the key that proves it.
     signature, decryption: the result in words, with the reason if something is unknown.
-    plain: its decrypted body, if it was encrypted.
+    plain: the message's decrypted body, if it was encrypted.
     """
 
     verified: bool | None = None
@@ -49,7 +49,10 @@ class Evidence(NamedTuple):
     plain: bytes | None = None
 
     def findings(self, packet: int) -> list[Finding]:
-        """Return a finding if the signature of a packet does not hold. Which bytes it covers is our interpretation."""
+        """Return a finding if the signature of a packet does not hold.
+
+        Which bytes the signature covers is our interpretation.
+        """
         if self.verified is not False:
             return []
         text = f"the signature {self.signature}"
@@ -86,7 +89,7 @@ class KeyRing:
         """Return what the keys prove about a message.
 
         Args:
-            cut_bytes: how much of it the capture lacks.
+            cut_bytes: how much of the message the capture lacks.
         """
         protection = protection_of(message)
         if protection.signed is None and protection.encrypted is None:
@@ -102,7 +105,10 @@ class KeyRing:
         return self._encrypted(message, is_signed=protection.signed is not None)
 
     def _encrypted(self, message: UserMessage, *, is_signed: bool) -> Evidence:
-        """Return the evidence for an encrypted message. If several keys may fit, a signature that holds decides."""
+        """Return the evidence for an encrypted message.
+
+        If several keys may fit, the one with which the signature holds is chosen.
+        """
         from mqproto.security import ProtectionError
 
         try:
@@ -147,7 +153,7 @@ class KeyRing:
         return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
 
     def _by(self, proof: Proof) -> tuple[str | None, str]:
-        """Return the signer, as far as the keys at hand prove it, and words that name the signer."""
+        """Return the signer, as far as the keys at hand prove who it is, and a phrase that names the signer."""
         if proof.certificate is not None:
             signer, aside = self._holder(proof.certificate)
             return signer, f"{_name(proof.certificate.subject)}{aside}"
@@ -160,7 +166,10 @@ class KeyRing:
         return where, f"the key in {where}"
 
     def _holder_of(self, certificate: Certificate) -> tuple[str | None, str]:
-        """Return the name in a certificate, if a key or certificate at hand confirms it, and a remark about it."""
+        """Return who holds a certificate, as far as a key or certificate at hand confirms it, and a remark.
+
+        The holder is the name in the certificate, or the file of its key; None if nothing at hand confirms it.
+        """
         name = _name(certificate.subject)
         if certificate in self._certificates:
             return name, ""
@@ -180,13 +189,13 @@ def _name(text: str) -> str:
 
 
 def read_keys(paths: tuple[str, ...]) -> KeyRing:
-    """Return the keys and certificates in files and in all files of folders, for instance those of `mqproto keys`.
+    """Return the keys and certificates in files, for instance those that `mqproto keys` writes.
 
-    A file holds private keys and certificates in PEM, one certificate in DER, or a key of the CryptoAPI (PUBLICKEYBLOB
-    or PRIVATEKEYBLOB), as bytes or in hex.
+    For a folder, those in all of its files are returned. A file holds private keys and certificates in PEM, one
+    certificate in DER, or a key of the CryptoAPI (PUBLICKEYBLOB or PRIVATEKEYBLOB), as bytes or in hex.
 
     Raises:
-        UsageError: a file that was named has none of these, or a folder has no such file.
+        UsageError: a named file holds none of these, or no file in a named folder does.
     """
     found = Found()
     for path in map(Path, paths):
@@ -209,7 +218,7 @@ def read_keys(paths: tuple[str, ...]) -> KeyRing:
 def _take_of_folder(file: Path, found: Found) -> bool:
     """Take a file's keys and certificates; return whether it has any.
 
-    An error about a file without any is raised only if it seems to hold a private key.
+    If it has none, an error is raised only if it seems to hold a private key.
     """
     try:
         _take(file, found)

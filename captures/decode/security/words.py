@@ -1,7 +1,7 @@
 """A message's claims about its sender, its signature and its encryption.  [MS-MQMQ] 2.2.20.6
 
-Anybody can read them. A SecurityHeader alone proves nothing: every message from .NET has one, with an unsigned SID
-of its sender. It takes a key to verify a signature: see keyring.py.
+Anybody can read these claims. A SecurityHeader alone proves nothing: every message from .NET has one, with the SID of
+its sender, but no signature. It takes a key to verify a signature: see keyring.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mqproto.wire.layouts.properties import HASH_NAMES
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
 
 SENDER_KINDS: Final = {SID: "SID", QUEUE_MANAGER: "queue manager"}
-"""The names of ST's values."""
+"""The names of the values of ST, the type of a sender's identifier."""
 KEY_BITS: Final = {1: 40, 3: 128}
 SIZED_CIPHERS: Final = (RC2, RC4)
 """The ciphers whose key length depends on PrivacyLevel.  [MS-MQQB] 3.1.7.1.5"""
@@ -40,7 +40,9 @@ def protection_of(message: UserMessage) -> ProtectionColumns:
 
 
 def signature_of(message: UserMessage) -> bytes:
-    """Return a message's signature, from whichever header has it; empty without one.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+    """Return a message's signature, from whichever header has it; empty if there is none. [MS-MQMQ] 2.2.20.3,
+    2.2.20.6
+    """
     security, listed = message.security, message.multi_queue_format
     found = security.signature if security is not None else b""
     return found or (listed.signature.signature if listed is not None else b"")

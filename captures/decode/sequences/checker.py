@@ -21,9 +21,12 @@ from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
 
 SEQUENCE_LIMIT: Final = 4_096
-"""The most sequences that are remembered. The one that has been silent longest is forgotten first."""
+"""The largest number of sequences that are remembered.
+
+The sequence that has been silent for the longest time is forgotten first.
+"""
 NUMBER_LIMIT: Final = 65_536
-"""The most messages, over all sequences, whose packets are remembered until they are acknowledged."""
+"""The largest number of messages, over all sequences, whose packets are remembered until they are acknowledged."""
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 
@@ -31,12 +34,15 @@ FAULT, NOTE = Severity.FAULT, Severity.NOTE
 class SequenceView:
     """How a packet relates to its sequence.
 
-    sequence: None if it cannot be identified. The capture may have no message of it, or none yet.
-    is_new: whether it is a message whose number had not been seen before.
-    opened: the gap that it reveals. filled: the gaps that it closes.
-    counts: whether it is a valid positive FinalAck, or a valid OrderAck that was the newest when it was first seen.
-        Either confirms that all messages up to its number have arrived.
-    ended: the packets of the messages that an acknowledgment is about; for an OrderAck, those that it newly covers.
+    sequence: the packet's sequence; None if it cannot be identified. The capture may have no message of this sequence,
+        or none yet.
+    is_new: whether the packet is a message whose number had not been seen before.
+    opened: the gap that the packet reveals.
+    filled: the gaps that the packet closes.
+    counts: whether the packet is a valid positive FinalAck, or a valid OrderAck that was the newest when it was first
+        seen. Either confirms that all messages up to its number have arrived.
+    ended: the packets of the messages that an acknowledgment is about; for an OrderAck, only of those that no earlier
+        OrderAck covers.
     """
 
     sequence: Sequence | None = None
@@ -52,7 +58,7 @@ class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory.
 
     Args:
-        limit: the most messages whose packets are remembered.
+        limit: the largest number of messages whose packets are remembered.
     """
 
     def __init__(self, limit: int = NUMBER_LIMIT) -> None:
@@ -99,7 +105,7 @@ class SequenceChecker:
         """Take many messages at once, if none of them would cause a finding.
 
         Returns:
-            their sequence; None if nothing has been done, and the caller must take them one by one.
+            The messages' sequence; None if nothing was done, so that the caller must take them one by one.
         """
         identifier = messages.identifier
         key = (messages.source, identifier.time_stamp, identifier.ordinal)
@@ -142,7 +148,9 @@ class SequenceChecker:
         return sequence
 
     def take_order_ack(self, ack: Acknowledgment) -> SequenceView:
-        """Take an OrderAck that crosses a hop: find and check the messages it covers.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        """Take an OrderAck that crosses a hop; find and check the messages that it covers. [MS-MQQB] 2.2.4.1,
+        3.1.5.6
+        """
         if ack.sequence_number == 0:
             # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
             return SequenceView()
@@ -169,10 +177,11 @@ class SequenceChecker:
         return view
 
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
-        """Take a FinalAck that crosses a hop: it names a message, and its number in the sequence.  [MS-MQQB] 2.2.5.1
+        """Take a FinalAck that crosses a hop; it names a message and that message's number in the sequence. [MS-MQQB]
+        2.2.5.1
 
         A positive FinalAck also covers all earlier messages, as an OrderAck would, because messages are received in
-        order. A negative one is about its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+        order. A negative one is only about its own message.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
         """
         packet, number = ack.number, ack.sequence_number
         sequence = self._sequence(about[0], ack.identifier)
@@ -203,13 +212,13 @@ class SequenceChecker:
     def _claim(
         self, sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
     ) -> None:
-        """Remember an acknowledgment that the capture does not confirm, once for all hops that it crosses."""
+        """Remember an acknowledgment that the capture does not confirm, but only once, however many hops it crosses."""
         is_known = sequence.ambiguous or any(claim.ack.key == ack.key for claim in sequence.claims)
         if not is_known and (claim := claim_of(sequence, ack, message_id=message_id, said=said)) is not None:
             sequence.claim(claim)
 
     def rename(self, resolve: Callable[[Hop], Hop]) -> None:
-        """Learn which queue manager is at an address, and rename the hops that lead there."""
+        """Rename the hops that lead to or from an address, now that the queue manager there may be known."""
         for sequence in self._sequences.values():
             if any(isinstance(end, str) for hop in sequence.hops for end in hop):
                 hops, sequence.hops = sequence.hops, {}
@@ -222,7 +231,7 @@ class SequenceChecker:
         """Yield the findings that nothing in the capture has explained.
 
         Args:
-            ways: what the capture lacks.
+            ways: knows what the capture lacks.
         """
         for sequence in self._sequences.values():
             if sequence.towards is None:
@@ -247,7 +256,7 @@ class SequenceChecker:
         return sequence
 
     def _begin(self, sequence: Sequence, message: NumberedMessage) -> None:
-        """Begin a sequence with its first message, and count the OrderAcks that came before that message."""
+        """Begin a sequence with its first message, and take into account the OrderAcks that came before it."""
         sequence.towards = message.towards
         early, sequence.early = sequence.early, []
         for ack in early:
@@ -260,7 +269,7 @@ class SequenceChecker:
             sequence.unknown.setdefault(code, Finding(NOTE, code, ack.number, text, section))
 
     def _counts(self, sequence: Sequence, ack: Acknowledgment) -> bool:
-        """Whether an OrderAck is valid and newer than those before it; if so, remember it as the newest."""
+        """Return whether an OrderAck is valid and newer than the earlier ones; if it is, remember it as the newest."""
         if sequence.is_from_elsewhere(ack):
             suspect_elsewhere(sequence, ack)
             return False
@@ -277,17 +286,17 @@ class SequenceChecker:
         return True
 
     def _forget(self) -> None:
-        """Forget the packets of all but the last messages."""
+        """Forget the packets of all messages except the latest ones."""
         while len(self._remembered) > self._limit:
             earlier, forgotten = self._remembered.popleft()
             earlier.packets.pop(forgotten, None)
 
 
 def _origin(ack: Acknowledgment) -> Guid | None:
-    """Return the queue manager that numbered the messages of an OrderAck: the one that the OrderAck is sent to.
+    """Return the queue manager that numbered the messages of an OrderAck; None if it is unknown.
 
-    A direct format name does not identify that queue manager. But it leads straight to the host, so the queue manager
-    at the end of the hop is returned, if it is known.
+    The OrderAck is sent to that queue manager. A direct format name does not identify it, but leads straight to its
+    host. The queue manager at the end of the hop is then returned, if it is known.
     """
     if ack.towards != NULL_GUID:
         return ack.towards
@@ -296,7 +305,7 @@ def _origin(ack: Acknowledgment) -> Guid | None:
 
 
 def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:
-    """Return the packets whose numbers follow the last OrderAck, up to `through`, as far as they are remembered."""
+    """Return the remembered packets of the messages that follow the last OrderAck, up to the number `through`."""
     known, above = sequence.packets, sequence.order_acked
     if through - above > len(known):
         found = sorted(number for number in known if above < number <= through)

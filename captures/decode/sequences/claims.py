@@ -1,10 +1,11 @@
-"""Judges whether an acknowledgment can be right. Its sender may not have the messages, or may have acknowledged more
-before.
+"""Judges whether an acknowledgment can be right.
+
+Its sender may not have the messages that it acknowledges, or may have acknowledged more earlier.
 
 An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
-written after the capture began, did not arrive visibly, and cannot have crossed in a gap of the capture. It is a
-fault only if the capture also shows that the message stopped before it reached the sender, or that its source did not
-send it along the only way to the sender.  [MS-MQQB] 3.1.1.6.2
+written after the capture began, was not seen to arrive, and cannot have crossed in a gap of the capture. It is a fault
+only if the capture also shows one of two things. Either the message stopped before it reached the sender, or its source
+did not send it along the only way to the sender. [MS-MQQB] 3.1.1.6.2
 
 Packets that explain part of a claim may come after it, because the reader waited for missing bytes. The rest of the
 claim is still judged, but becomes a note.
@@ -30,8 +31,9 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """Return an acknowledgment's claim about numbers that, as far as the capture shows, never reached its sender; None
-    if it makes none.
+    """Return what an acknowledgment claims about numbers that never reached its sender.
+
+    What counts is what the capture shows. None is returned if there is no such claim.
 
     Args:
         said: the highest number that earlier OrderAcks had acknowledged.
@@ -54,7 +56,7 @@ def claim_of(
 def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
     """Judge a claim at the end of the capture.
 
-    It is a fault if one of its numbers proves that, otherwise perhaps a note.
+    The finding is a fault if one of the claim's numbers proves a fault; otherwise, it is a note, or None.
     """
     claim = (claim if claim.missing else claim_of(sequence, claim.ack, message_id=claim.message_id)) or claim
     found = [each for missing in sorted(claim.missing) if (each := _judged(sequence, claim, missing, ways))]
@@ -64,7 +66,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
 def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Finding | None:
     """Judge a claim by one missing number.
 
-    Its message may have come unseen, from its source or from others that had it.
+    The message with this number may have arrived unseen, from its source or from others that had it.
     """
     ack, number, origin = claim.ack, claim.ack.sequence_number, sequence.origin
     acker: NodeKey = ack.key[0]
@@ -101,7 +103,10 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 
 
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
-    """The bytes that the capture must lack if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
+    """Return how many bytes the capture must lack if a number arrived during a span.  3.1.5.8.6
+
+    By then, all lower numbers must have arrived, too.
+    """
     into = (progress.marks for (_, to), progress in sequence.hops.items() if to == acker)
     behind = {
         each.number
@@ -112,9 +117,10 @@ def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, w
 
 
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
-    """Whether one of these messages left a queue manager that it was not seen to reach: the capture lacks something.
+    """Whether one of these messages left a queue manager without having been seen to arrive there.
 
-    Its time does not matter: if a file of a series is missing, whole connections are missing with it.
+    If so, the capture lacks something. When the message left does not matter: if a file of a series is missing, whole
+    connections are missing with it.
     """
     for (_, to), progress in sequence.hops.items():
         onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)
@@ -138,9 +144,11 @@ def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def compare(sequence: Sequence, ack: Acknowledgment) -> None:
-    """Check if the sender of an OrderAck acknowledged more before, or acknowledges less later.  [MS-MQQB] 3.1.1.6.2
+    """Check whether the sender of an OrderAck acknowledged more in an earlier one, or less in a later one. [MS-MQQB]
+    3.1.1.6.2
 
-    OrderAcks are compared in the order in which they were made, by MessageID, whatever their order in the capture.
+    OrderAcks are compared in the order in which they were made, which their MessageIDs show, whatever their order in
+    the capture.
     """
     acker, own_id = ack.key
     said = Said(acker, own_id, ack.sequence_number, ack.number)
@@ -161,7 +169,7 @@ def compare(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def is_newer(one: int, other: int) -> bool:
-    """Whether one MessageID was assigned after the other. They have 32 bits, and wrap."""
+    """Whether one MessageID was assigned after the other; MessageIDs have 32 bits, and wrap around."""
     return 0 < (one - other) & 0xFFFFFFFF < _HALF
 
 

@@ -1,4 +1,4 @@
-"""The part of one sequence that crossed one hop, and the missing numbers.  [MS-MQQB] 3.1.5.8.6"""
+"""The part of one sequence that crossed one hop, and the numbers that are missing from it. [MS-MQQB] 3.1.5.8.6"""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.wire import TxSequenceId
 
 GAP_LIMIT: Final = 1_000
-"""The most gaps of one sequence on one hop that are remembered."""
+"""The largest number of gaps that are remembered for one sequence on one hop."""
 MARK_LIMIT: Final = 64
-"""The most numbers of one sequence on one hop for which the first packet is remembered."""
+"""The largest number of marks, each with its packet, that are remembered for one sequence on one hop."""
 NOTE = Severity.NOTE
 
 
@@ -30,7 +30,10 @@ class Gap(NamedTuple):
 
 
 class HighMark(NamedTuple):
-    """A packet with the highest number so far on its hop. place: its connection and interface."""
+    """A packet whose number is the highest so far on its hop.
+
+    place: the packet's connection and interface.
+    """
 
     number: int
     packet: int
@@ -42,10 +45,10 @@ class HighMark(NamedTuple):
 class HopProgress:
     """The part of one sequence that crossed one hop, in the order of the capture.
 
-    base: the numbers up to this one crossed before the capture began.
+    base: this number and all lower ones crossed before the capture began.
     covered: numbers that crossed, and numbers that PreviousTxSequenceNumber shows to be unused.
     passed: the unused numbers that counted as missing until they were shown to be unused.
-    marks: the latest packets whose number was the highest so far, as far as they are known.
+    marks: the latest packets, as far as they are known, whose number was the highest at that time.
     """
 
     base: int
@@ -55,7 +58,7 @@ class HopProgress:
     marks: deque[HighMark] = field(default_factory=lambda: deque(maxlen=MARK_LIMIT))
 
     def add_all(self, other: HopProgress) -> None:
-        """Add the progress of the same hop under another name."""
+        """Add the progress that was recorded for the same hop under another name."""
         self.marks = deque(sorted((*self.marks, *other.marks)), MARK_LIMIT)
         self.base = max(self.base, other.base)
         for first, last in other.covered:
@@ -67,8 +70,8 @@ class HopProgress:
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
         """Take the next message of the hop; return the gap that it reveals, the gaps that it fills, and findings.
 
-        A gap is noted only if the capture lacks nothing of the connection since the highest number first crossed it.
-        Otherwise the missing numbers may have crossed unseen.
+        A gap is noted only if the capture shows everything that the connection carried since the highest number first
+        crossed it. Otherwise the missing numbers may have crossed unseen.
         """
         number, previous = message.sequence_number, message.previous_number
         highest = max(self.covered.highest, self.base)

@@ -16,28 +16,30 @@ from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 HOP_LIMIT: Final = 64
 """A sequence that crosses more hops than this is no longer judged."""
 CLAIM_LIMIT: Final = 100
-"""The limit for how many acknowledgments of one sequence that seem wrong are remembered."""
+"""The largest number of seemingly wrong acknowledgments that are remembered for one sequence."""
 SAID_LIMIT: Final = 16
-"""The most OrderAcks of one sequence that are compared with each other. Only the latest are compared."""
+"""The largest number of OrderAcks of one sequence, always the latest, that are compared with each other."""
 PASSED_LIMIT: Final = 256
-"""The most messages of one sequence that are remembered because they skipped lower numbers."""
+"""The largest number of messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
-"""The most SentTimes of one sequence that are remembered, each with the first number that was written then."""
+"""The largest number of SentTimes of one sequence that are remembered, each with the first number that was written
+then.
+"""
 
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
-"""The source queue manager, and the identifier that it assigned."""
+"""Identifies a sequence by its source queue manager and the identifier that this queue manager assigned."""
 
 
 @dataclass(slots=True)
 class Claim:
     """An OrderAck or a FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
-    missing: the lowest number that had not arrived, and the lowest one that earlier OrderAcks do not cover, each with
-        the other queue managers that it had reached by then. Empty if the capture had not shown a hop to the sender
-        yet; then the hops that are known at the end decide.
+    missing: numbers that had not arrived, each with the other queue managers that it had reached by then. They are the
+        lowest such number, the lowest that no earlier OrderAck covers, and the acknowledged number itself. Empty if the
+        capture had not yet shown a hop to the sender; the hops that are known at the end then decide.
     message_id: the message that a FinalAck names.
-    is_behind: whether messages that crossed before it come after it in the capture, so that it is unknown which queue
-        managers the missing numbers had reached by then.
+    is_behind: whether the capture shows messages after the acknowledgment that crossed before it. It is then unknown
+        which queue managers the missing numbers had reached by then.
     """
 
     ack: Acknowledgment
@@ -64,16 +66,17 @@ class Sequence:
 
     towards: QueueManagerAddress and the destination queue; None as long as only acknowledgments have been seen. A
         sequence whose identifier is used for two queues is no longer judged.
-    unknown: by code, the findings to report if the capture turns out to have no message of it.
-    early: the last OrderAcks that the capture has before its first message.
+    unknown: the findings to report if the capture turns out to have no message of the sequence, keyed by code.
+    early: the last OrderAcks that the capture has before the sequence's first message.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
-    written: pairs of SentTime and number: all messages from this number on were written then or later.
-    is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
-    suspicions: faults, unless the identifier turns out to be used for two queues; by code and acknowledgment, so that
-        each is reported once for all hops that the acknowledgment crosses.
-    packets: by number, the last packet that carried the message, and its MessageID; as far as they are remembered.
+    passed: maps the number of each message that skipped others to the lowest number that it names as its predecessor.
+    written: pairs of a SentTime and a number. All messages from that number on were written at that time or later.
+    is_ahead: whether a SentTime was later than the time of capture, so that no SentTime of this sequence proves
+        anything.
+    suspicions: faults that are reported unless the identifier turns out to be used for two queues. They are keyed by
+        code and acknowledgment, so that each is reported once, however many hops the acknowledgment crosses.
+    packets: maps each remembered number to the last packet that carried its message, and to the MessageID.
     """
 
     key: SequenceKey
@@ -109,17 +112,17 @@ class Sequence:
         )
 
     def suspect(self, finding: Finding, key: MessageKey) -> None:
-        """Remember a fault of an acknowledgment, once for all hops that it crosses."""
+        """Remember a fault of an acknowledgment, but only once, however many hops the acknowledgment crosses."""
         if len(self.suspicions) < CLAIM_LIMIT:
             self.suspicions.setdefault((finding.code, key), finding)
 
     def claim(self, claim: Claim) -> None:
-        """Remember an unproven claim, up to a limit."""
+        """Remember an unproven claim, unless the limit is reached."""
         if len(self.claims) < CLAIM_LIMIT:
             self.claims.append(claim)
 
     def pass_over(self, previous: int, number: int) -> None:
-        """Note that a message names a predecessor lower than the next lower number."""
+        """Note that a message names a predecessor that is not the number right below its own."""
         self.passed[number] = min(previous, self.passed.get(number, previous))
         if len(self.passed) > PASSED_LIMIT:
             del self.passed[next(iter(self.passed))]
@@ -149,11 +152,12 @@ class Sequence:
             self.written.append((sent_s, number))
 
     def explain(self, message: NumberedMessage) -> None:
-        """Take a message that crosses a hop. Numbers that seemed to be missing may only have been late.
+        """Take a message that crosses a hop, and check whether it explains claims.
 
-        On its own connection, an acknowledgment was sent before the messages after it, unless it is ahead. One capture
-        point shows the order of events on two connections, except within a moment; two capture points do not. If the
-        number was only late, the next number counts as missing.
+        Numbers that seemed to be missing may only have been late. On one connection, an acknowledgment was sent before
+        the messages that come after it, unless it is `ahead`. A single capture point shows the order of events on two
+        connections, unless they are very close in time; two capture points do not show it. If a number was only late,
+        the claim's next missing number takes its place.
         """
         kept = []
         for claim in self.claims:
@@ -185,12 +189,12 @@ class Sequence:
             claim.is_behind = True
 
     def reached(self, number: int, ack: Acknowledgment) -> set[NodeKey]:
-        """Return the queue managers that have received a number, besides the sender of an acknowledgment."""
+        """Return the queue managers, other than the sender of an acknowledgment, that have received a number."""
         others = ((to, progress) for (_, to), progress in self.hops.items() if to != ack.key[0])
         return {to for to, progress in others if number in progress.covered}
 
     def is_explained_by(self, first_ns: int, interfaces: list[int]) -> bool:
-        """Whether messages seen from this time on, at these interfaces, may explain a claim."""
+        """Whether messages that were seen from this time on, at these interfaces, may explain any claim."""
         return any(
             any(each != claim.ack.interface for each in interfaces)
             or claim.ack.ahead

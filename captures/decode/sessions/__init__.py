@@ -1,1 +1,1 @@
-"""Finds how each packet relates to its session, and whether it follows the protocol.  Begin with `checker`."""
+"""Finds how each packet relates to its session, and whether it follows the protocol; start with `checker`."""

@@ -1,10 +1,11 @@
-"""Checks sessions: handshake, counts, windows and acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
+"""Checks sessions: handshake, counts, windows and acknowledgments. [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
 
 A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and reports
-nothing without that. A fault is a fault in all traffic that would fit the capture. Packets of a connection come in
-causal order. Each comes before those whose senders may have known it. A packet for which this is not certain is
-`ahead`: the other end may have sent more by then than the capture shows before it. Its sender's own earlier packets
-still count.
+nothing without it. What is reported as a fault would be one in any traffic that fits the capture.
+
+Packets of a connection come in causal order: each packet comes before those whose senders may have known it. A packet
+for which this is not certain is `ahead`: when it was sent, the other end may have sent more than the capture shows
+before it. Earlier packets from its own sender still count.
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ BEHIND: Final = {
 class SessionView:
     """How a packet relates to its session.
 
-    half, other: the end that sent it, and the end that it went to.
-    answers: whether it answers the packet of the same kind that came the other way in the handshake.
-    tells: whether it identifies both ends, even if the capture lacks its request.
+    half, other: the end that sent the packet, and the end that it went to.
+    answers: whether the packet answers the packet of the same kind that came from the other end in the handshake.
+    tells: whether the packet identifies both ends, even if the capture lacks the request that it answers.
     sent: a UserMessage as its session counts it, not acknowledged yet; None for other packets.
-    received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
-    learnt: messages of its end that earlier SessionHeaders turn out to have acknowledged.
-    answered: all messages about whose acknowledgment more is known now.
-    hidden_bytes: how many bytes the capture lacks right before it; 0 if no message fits into them.
-    is_counted: whether its SessionHeader shows that the capture has all recoverable messages of its end since the last
-        SessionHeader.
+    received, saved: the messages that the packet's SessionHeader newly acknowledges as received, and as saved.
+    learnt: messages of the same end that earlier SessionHeaders turn out to have acknowledged.
+    answered: all messages about whose acknowledgment more is now known.
+    hidden_bytes: how many bytes the capture lacks right before the packet; 0 if no message fits into them.
+    is_counted: whether the packet's SessionHeader shows that the capture has all recoverable messages that this end has
+        sent since its last SessionHeader.
     """
 
     connection: Connection
@@ -134,7 +135,7 @@ class SessionChecker:
         return view
 
     def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
-        """Check if this packet directly follows the last one of its half; if not, note what the gap may hide."""
+        """Check whether this packet directly follows the last one of its half; if not, note what the gap may hide."""
         half = view.half
         if facts.missing_bytes or facts.skipped_bytes:
             what = f"{facts.missing_bytes:,} bytes before it are not in the capture"
@@ -155,7 +156,9 @@ class SessionChecker:
         half.end = facts.position + facts.size_bytes
 
     def _say_port(self, facts: SessionFacts, view: SessionView) -> None:
-        """Add a note if only a port shows which end called, and so which end is which queue manager."""
+        """Add a note if only a port shows which end opened the connection, and so which queue manager is at which
+        end.
+        """
         view.connection.by_port = False
         if isinstance(view.half.key, str) or isinstance(view.other.key, str):
             called = view.connection.server.endpoint
@@ -163,7 +166,7 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "caller-by-port", facts.number, text))
 
     def _lose(self, view: SessionView, hidden: int | None) -> None:
-        """Note that the capture lacks some bytes that this end sent: `hidden` messages at most."""
+        """Note that the capture lacks some bytes that this end sent, which hold at most `hidden` messages."""
         view.half.lose(hidden)
         view.other.miss_answers()
         view.connection.lose_track()
@@ -202,7 +205,8 @@ class SessionChecker:
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
         """Check that an answer names the two queue managers of the request.  3.1.5.3.1
 
-        Needs, for a fault: the request, and nothing missing from either end since. A refusal is evident by itself.
+        To report a fault, this needs the request, and nothing may be missing from either end since then. A refusal
+        needs no other evidence.
         """
         connection, number = view.connection, facts.number
         asked, wanted = connection.client_guid, connection.server_guid
@@ -252,7 +256,8 @@ class SessionChecker:
     def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
         """Check that the acceptor's answer repeats the timeouts that were proposed.  3.1.5.4.1
 
-        Needs: the proposal, and nothing missing from its sender since. Earlier packets of the other end do not matter.
+        This needs the proposal, and nothing may be missing from its sender since then. Earlier packets of the other end
+        do not matter.
         """
         proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
         if facts.ahead or proposed is None or adopted is None or proposed == adopted:
@@ -273,16 +278,16 @@ class SessionChecker:
             self._is_in_turn(facts, view, before, stage is OPEN)
 
     def _is_in_turn(self, facts: SessionFacts, view: SessionView, before: Step, fits: bool) -> bool:
-        """Whether a packet may come here, as far as the capture shows; otherwise its receiver closes the session.
+        """Return whether a packet may come here, as far as the capture shows.
 
-        A fault is certain in two cases. Either the packet may never follow the same end's packet right before it, and
-        nothing is missing between them. Or everything is there that both ends have sent from the beginning, and the
-        packet is not `ahead`, so no unseen answer can have allowed it. The beginning of an end without packets is
-        unknown.
+        If it may not, its receiver closes the session. A fault is certain in two cases. Either the packet may never
+        follow the previous packet of the same end, and nothing is missing between the two. Or the capture has
+        everything that both ends have sent from the beginning, and the packet is not `ahead`, so that no unseen answer
+        can have allowed it. As long as an end has no packets, its beginning is unknown.
 
         Args:
-            before: the packet of the same end right before it.
-            fits: whether the handshake expects it here.
+            before: the previous packet of the same end.
+            fits: whether the handshake expects the packet here.
         """
         half, connection, stage = view.half, view.connection, view.connection.stage
         follows = half.step in MAY_FOLLOW[before]
@@ -303,8 +308,9 @@ class SessionChecker:
     def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
         """Number a UserMessage, and check that it stays within the window.  3.1.1.3.1
 
-        Needs: the least number of messages before it; their last acknowledgment, with nothing missing from the other
-        end since; and both ConnectionParameters, as no later window is larger than theirs.
+        This needs the smallest possible number of messages before it, and their last acknowledgment, with nothing
+        missing from the other end since then. It also needs both ConnectionParameters, because no later window is
+        larger than theirs.
         """
         half, other = view.half, view.other
         view.sent = half.count(facts.number, recoverable=recoverable)
@@ -333,10 +339,11 @@ class SessionChecker:
         self._compare_counts(facts, header, view)
 
     def _compare_counts(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
-        """Check UserMsgSequenceNumber and RecoverableMsgSeqNumber, its sender's counts of sent messages.  3.1.5.5.5
+        """Check UserMsgSequenceNumber and RecoverableMsgSeqNumber, the sender's counts of the messages it sent.
+        3.1.5.5.5
 
-        Needs: the counts at the beginning, or in an earlier header of the same end, and everything that this end has
-        sent since, or how much of that is missing.
+        This needs the counts at the beginning, or in an earlier header of the same end. It also needs everything that
+        this end has sent since then, or how much of it is missing.
         """
         half = view.half
         counted = (header.user_msg_sequence_number, header.recoverable_msg_seq_number)
@@ -356,9 +363,9 @@ class SessionChecker:
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
         """Check AckSequenceNumber: it must not go backwards, or beyond the messages that were sent.  3.1.5.5.1
 
-        To find that it goes backwards, this needs an earlier one from the same end, and an end with nothing missing
-        since; otherwise it may be another session. To find that it goes beyond, this needs the most messages that the
-        other end can have sent, and a packet that is not `ahead`.
+        To find that it goes backwards, this needs an earlier AckSequenceNumber of the same end, which may have nothing
+        missing since then; otherwise it may be another session. To find that it goes beyond, this needs the largest
+        number of messages that the other end can have sent, and a packet that is not `ahead`.
         """
         number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         before, is_near = other.acknowledged, self._is_near(view)
@@ -383,7 +390,7 @@ class SessionChecker:
         return True
 
     def _is_near(self, view: SessionView) -> bool:
-        """Whether so few messages wait for an acknowledgment that 16 bits show which of two counts is higher.
+        """Whether 16 bits are enough to show which of two counts is higher, because few messages wait.
 
         A window of 1 proves nothing, because both ends use it to announce a paused queue.  3.1.7.13
         """
@@ -395,8 +402,8 @@ class SessionChecker:
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
         """Check RecoverableMsgAckFlags: only messages that were sent can be saved.  3.1.5.5.3
 
-        To find that it goes beyond, this needs the most recoverable messages that the other end can have sent, and a
-        packet that is not `ahead`.
+        To find that unsent messages are acknowledged, this needs a packet that is not `ahead`, and the largest number
+        of recoverable messages that the other end can have sent.
         """
         base, flags, other = (
             header.recoverable_msg_ack_seq_number,
@@ -415,10 +422,10 @@ class SessionChecker:
 
 
 def _shown(least: int | None, most: int) -> str:
-    """Return a count in words; it may be known only within limits."""
+    """Return a count in words, as a range if only its limits are known."""
     return f"{most:,}" if least in (None, most) else f"{least:,} to {most:,}"
 
 
 def _last(least: int, most: int) -> str:
-    """Return, in words, the number of the last message that was sent; it may be known only within limits."""
+    """Return, in words, the number of the last message that was sent, or the highest number that it can have."""
     return f"the last one sent was {most:,}" + ("" if least == most else " at most")

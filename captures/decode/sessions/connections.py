@@ -17,13 +17,16 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid, guid_text
 
 CONNECTION_LIMIT: Final = 4_096
-"""The most connections that are remembered; the oldest is forgotten first."""
+"""The largest number of connections that are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
-"""The most addresses whose queue managers are remembered; beyond this, all are forgotten and learned again."""
+"""The largest number of addresses whose queue managers are remembered.
+
+Beyond this limit, all are forgotten and learned again.
+"""
 
 
 class Stage(IntEnum):
-    """How far the handshake has come.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
+    """How far the handshake has progressed.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
 
     NOTHING = 0
     ASKED = 1
@@ -34,18 +37,20 @@ class Stage(IntEnum):
     UNKNOWN = 6
     """The capture begins in the middle, lacks something, or has a packet out of turn."""
     ENCRYPTED = 7
-    """Its content is encrypted."""
+    """The content of the connection is encrypted."""
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One connection, and how far its session has come.
+    """One connection, and how far its session has progressed.
 
     asked: whether the capture has a request for a session.
     client_guid, server_guid: the GUIDs from the handshake so far; NULL_GUID if unknown.
     timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
-    request, proposal: the packets that asked for the session, and that proposed its parameters; 0 until they are seen.
-    told: whether the capture shows which end called. by_port: whether the caller is only inferred from a port.
+    request, proposal: the packet that asked for the session, and the packet that proposed its parameters; 0 until they
+        are seen.
+    told: whether the capture shows which end opened the connection.
+    by_port: whether that is only inferred from a port.
     """
 
     client: Half
@@ -67,7 +72,7 @@ class Connection:
         return self.server, self.client
 
     def release(self) -> None:
-        """Free the memory of its halves; messages that crossed it keep only references to them."""
+        """Free the memory of both halves; messages that crossed the connection keep only references to them."""
         for half in (self.client, self.server):
             half.unacknowledged = half.unsaved = half.unnumbered = NOTHING
             half.heard.clear()
@@ -84,11 +89,12 @@ class Addresses:
     If an address has shown only one GUID, its other connections are attributed to the same queue manager. So packets
     before the first captured handshake get the same identity as those after it.
 
-    The queue manager at an address may change, or move to another address. If the first one returns, two queue managers
-    claim one address, or one identity, at the same time.
+    The queue manager at an address may change, or move to another address. If the earlier state then returns, two queue
+    managers claim one address, or one identity, at the same time.
 
     Attributes:
-        conflict: such a conflict in words, if the last handshake revealed it; each is reported once. Otherwise empty.
+        conflict: such a conflict in words, if the last handshake revealed one that was not reported yet; otherwise
+            empty.
     """
 
     def __init__(self) -> None:
@@ -151,11 +157,12 @@ class Addresses:
 
 
 class Origins:
-    """The queue managers at addresses without a known handshake: each is the source of messages on their first hop.
-    [MS-MQMQ] 2.2.19.2
+    """The queue managers at addresses without a known handshake, inferred from messages on their first hop. [MS-MQMQ]
+    2.2.19.2
 
-    An address with several sources is not attributed, but one of its endpoints may be. A source with several addresses
-    may be an impostor: it is attributed only if a handshake has identified it.
+    On its first hop, a message comes from its source. An address from which several sources send is not attributed to a
+    queue manager, but one of its endpoints may be. A source with several addresses may be an impostor: it is attributed
+    to an address only if a handshake has identified it there.
     """
 
     def __init__(self) -> None:
@@ -185,7 +192,10 @@ class Origins:
         return news
 
     def resolve(self, key: NodeKey) -> NodeKey:
-        """Return the GUID of the queue manager at an address; the address if unknown. A GUID stays as it is."""
+        """Return the GUID of the queue manager at an address, or the address itself if that is unknown.
+
+        A GUID is returned as it is.
+        """
         if not isinstance(key, str):
             return key
         host = key.rpartition(":")[0].strip("[]") if _is_end(key) else key
@@ -213,10 +223,10 @@ def _is_end(key: str) -> bool:
 
 
 def calls(facts: SessionFacts) -> bool | None:
-    """Whether the sender of a packet is the end that called. The SYN shows it, or else the packet's bytes; None if
-    neither does.  [MS-MQQB] 3.1.5.3
+    """Whether the sender of a packet is the end that opened the connection; None if nothing shows it. [MS-MQQB] 3.1.5.3
 
-    Only the end that was called may refuse, and only the caller may leave the other GUID empty.
+    The SYN shows it, or else the packet's bytes. Only the end that accepted the connection may refuse, and only the end
+    that opened it may leave the other GUID empty.
     """
     if facts.opened is not None or facts.kind is not Kind.ESTABLISH_CONNECTION:
         return facts.opened
@@ -233,7 +243,7 @@ class Connections:
 
     Args:
         names: the names of queue managers.
-        addresses: the queue managers at addresses, as far as they are known; handshakes add to it.
+        addresses: which queue manager is at which address, as far as that is known; handshakes add to it.
     """
 
     def __init__(self, names: Names, addresses: Addresses | None = None) -> None:
@@ -243,7 +253,7 @@ class Connections:
         self._called: dict[str, str] = {}
 
     def find(self, facts: SessionFacts) -> Connection:
-        """Return the connection of a packet as its interface saw it; a new one if necessary."""
+        """Return the connection of a packet as its interface saw it; add a new one if necessary."""
         number = (facts.connection, facts.interface)
         connection = self._connections.get(number)
         if connection is None:
@@ -261,10 +271,11 @@ class Connections:
         return connection
 
     def _presumed(self, facts: SessionFacts) -> tuple[bool, bool]:
-        """Guess whether the sender of an ambiguous first packet called; also return whether the guess rests on a port.
+        """Guess whether the sender of an ambiguous first packet opened the connection.
 
-        The end that is known to listen was called; otherwise the end at MSMQ's port. Failing both, the sender of an
-        EstablishConnection called, because a request for a session comes first.
+        Also return whether the guess rests on a port. An end that is known to listen did not open the connection; if
+        that decides nothing, the end at MSMQ's port did not. Failing both, the sender of an EstablishConnection opened
+        it, because a request for a session comes first.
         """
         ends = (facts.source, facts.destination)
         known = [end in self._addresses.listening for end in ends]
@@ -277,11 +288,11 @@ class Connections:
         return facts.source.port > facts.destination.port, True
 
     def hear(self, connection: Connection, facts: SessionFacts) -> bool:
-        """Learn from a packet which end called, if unknown; return whether a presumed request was really the answer.
+        """Learn from a packet which end opened the connection, if that is unknown.
 
-        The second of two EstablishConnections is the answer. The first ConnectionParameters come from the caller, after
-        the answer. If frames come out of order, neither rule is certain, so MSMQ's port takes precedence if one end
-        has it.
+        Return whether a presumed request was really the answer. The second of two EstablishConnections is the answer.
+        The first ConnectionParameters come from the end that opened the connection, after the answer. If frames come
+        out of order, neither rule is certain, so MSMQ's port takes precedence if one end has it.
         """
         half, other = connection.halves(facts.source)
         is_caller = half is connection.client
@@ -316,7 +327,7 @@ class Connections:
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
-        """Learn the expected identities of the ends from a request. NULL_GUID stands for one that it does not name."""
+        """Learn the expected identities of the ends from a request; NULL_GUID stands for an end without a name."""
         connection.asked = True
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
@@ -324,10 +335,11 @@ class Connections:
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
         """Learn the identities of the ends from an answer, also for other connections at these addresses.
 
-        An answer that does not fit its request is ignored. If the request is missing, the answer repeats its GUIDs.
+        An answer that does not fit its request is ignored. If the request is missing, the answer shows its GUIDs,
+        because it repeats them.
 
         Returns:
-            As `Addresses.conflict`; None if the answer is ignored.
+            The conflict, as in `Addresses.conflict`; None if the answer is ignored.
         """
         wanted = connection.server_guid
         if connection.asked and (client != connection.client_guid or wanted not in (NULL_GUID, server)):
@@ -339,7 +351,7 @@ class Connections:
         return self._addresses.conflict
 
     def name(self, connection: Connection) -> None:
-        """Set the known keys and labels of both ends."""
+        """Set the keys and labels of both ends, as far as they are known."""
         self._addresses.bound()
         if len(self._called) > ADDRESS_LIMIT:
             self._called.clear()
@@ -365,7 +377,7 @@ class Connections:
         connection.server.hop = (connection.server.key, connection.client.key)
 
     def label(self, key: NodeKey) -> str:
-        """Return a queue manager's label for all its connections: its name, or its listening address."""
+        """Return the label of a queue manager on all its connections: its name, or the address where it listens."""
         if isinstance(key, str):
             called = self._called.get(key, key)
             return key if called.startswith(f"{key}:") else called

@@ -1,7 +1,7 @@
 """The messages that one end of a connection has sent, their counts, and the other end's acknowledgments.
 
-Counts are 16 bits wide and wrap; only `ahead` may compare two of them. If the capture lacks bytes of an end, only
-limits of its counts are known, until a SessionHeader of that end states them.
+Counts are 16 bits wide and wrap around; only `ahead` may compare two of them. If the capture lacks bytes of an end,
+only bounds of its counts are known, until a SessionHeader of that end states them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,26 @@ from mqproto.captures.net.tcp import Endpoint
 HALF_CIRCLE: Final = 0x8000
 """A 16-bit count that is ahead of another by at least this much counts as behind it."""
 OUTSTANDING_LIMIT: Final = HALF_CIRCLE - 1
-"""The most unacknowledged messages whose packets are remembered."""
+"""The largest number of unacknowledged messages whose packets are remembered."""
 HIDDEN_LIMIT: Final = 0x2000
 """If a hole may hide more messages than this, the number of messages is unknown."""
 HEARD_LIMIT: Final = 1_024
-"""The most acknowledgments that are remembered because the numbers of their messages may become known later."""
+"""The largest number of acknowledgments that are remembered because the numbers of their messages may become known
+later.
+"""
 
 LOSS_LIMIT: Final = 64
-"""The most losses of one end that are remembered. After the last of them, a loss is assumed before each packet."""
+"""The largest number of losses of one end that are remembered.
+
+After the last remembered loss, a loss is assumed before each packet.
+"""
 
 
 class Step(IntEnum):
-    """The last packet of one end, if nothing is missing after it: it determines what may follow."""
+    """The kind of the last packet of one end, which determines what may follow.
+
+    It is unknown if something is missing after that packet.
+    """
 
     UNKNOWN = 0
     INTRODUCED = 1
@@ -47,7 +55,10 @@ MAY_FOLLOW: Final = {
     Step.ADJUSTED: frozenset({Step.TALKING}),
     Step.TALKING: frozenset({Step.TALKING}),
 }
-"""The packets that may follow each packet of the same end. An end introduces itself, adjusts parameters, then talks."""
+"""For each packet of an end, the packets that the same end may send next.
+
+An end first introduces itself, then adjusts the parameters, and then talks.
+"""
 
 
 def ahead(number: int, reference: int) -> int:
@@ -56,7 +67,7 @@ def ahead(number: int, reference: int) -> int:
 
 
 def at_or_before(number: int, reference: int) -> bool:
-    """Whether a 16-bit count is not beyond another."""
+    """Whether a 16-bit count is at or before another."""
     return (reference - number) & 0xFFFF < HALF_CIRCLE
 
 
@@ -64,14 +75,15 @@ def at_or_before(number: int, reference: int) -> bool:
 class Sent:
     """A message that one end of a connection has sent, and the other end's acknowledgments of it.
 
-    packet: the number of the packet that carried it.
-    recoverable: whether its receiver reports that it has saved the message.
-    count, recoverable_count: its numbers on the session, 16 bits; None as long as they are unknown. An express message
-        has no recoverable_count.
+    packet: the number of the packet that carried the message.
+    recoverable: whether the message's receiver reports that it has saved the message.
+    count, recoverable_count: the message's numbers on the session, 16 bits; None as long as they are unknown. An
+        express message has no recoverable_count.
     most, most_recoverable: the highest values that these numbers may have, if known.
-    acknowledged_by, saved_by: the first packets that report it received, and saved; None until they are seen.
+    acknowledged_by, saved_by: the first packets that report the message received, and saved; None until they are seen.
     acknowledged_ns: when the first of these packets was seen.
-    numbered: whether its number was known when it was sent, so that an acknowledgment of it can be recognized.
+    numbered: whether the message's number was known when it was sent, so that an acknowledgment of it can be
+        recognized.
     """
 
     half: Half
@@ -96,7 +108,10 @@ NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 
 
 def outstanding() -> deque[Sent]:
-    """Return an empty queue for unacknowledged messages; beyond half the 16-bit circle it forgets the oldest."""
+    """Return an empty queue for unacknowledged messages, which forgets the oldest one when it is full.
+
+    It is full with half the 16-bit circle.
+    """
     return deque(maxlen=OUTSTANDING_LIMIT)
 
 
@@ -104,21 +119,23 @@ def outstanding() -> deque[Sent]:
 class Half:
     """The packets and messages that one end of a connection has sent.
 
-    step: its last packet, as far as that determines what may follow.
-    end: the position after its last packet.
-    sent, most: how many messages it has sent, at least and at most, 16 bits; None as long as that is unknown.
+    step: the last packet of this end, as far as it determines what may follow.
+    end: the position after that packet.
+    sent, most: the smallest and the largest number of messages that this end can have sent, 16 bits; None as long as
+        they are unknown.
     recoverable_sent, most_recoverable: the same for recoverable messages.
-    adrift: whether its counts are unknown until its next SessionHeader.
-    acknowledged: the last AckSequenceNumber from the other end; None before the first one, if the capture lacks the
+    adrift: whether the counts of this end are unknown until its next SessionHeader.
+    acknowledged: the last AckSequenceNumber from the other end. None before the first one, if the capture lacks the
         start of the connection.
     stale: whether the capture may lack a later AckSequenceNumber.
     torn: whether the capture lacks bytes of this end since the last AckSequenceNumber.
     unacknowledged, unsaved: messages not yet acknowledged as received, and as saved, in the order of sending.
-    unnumbered: messages since its counts were lost; its next SessionHeader reveals their numbers.
-    heard: acknowledgments from the other end since its counts were lost.
+    unnumbered: messages that were sent since the counts were lost; the next SessionHeader of this end reveals their
+        numbers.
+    heard: acknowledgments from the other end since the counts were lost.
     window: the largest window that this end has announced; 0 before the first.
-    offered: whether the capture has its ConnectionParameters, and so the largest possible window.
-    over: whether its last message exceeded the window, which has been reported.
+    offered: whether the capture has the ConnectionParameters of this end, and so the largest possible window.
+    over: whether the last message of this end exceeded the window; if so, that has been reported.
     """
 
     endpoint: Endpoint
@@ -145,7 +162,7 @@ class Half:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all its messages and their last acknowledgment are known."""
+        """Whether all messages of this end and their last acknowledgment are known."""
         return (
             not (self.adrift or self.stale or self.torn or self.over)
             and self.sent is not None
@@ -153,14 +170,14 @@ class Half:
         )
 
     def begin(self) -> None:
-        """Begin a session: this end has sent no message yet."""
+        """Begin a session, in which this end has not sent any message yet."""
         self.sent = self.most = self.recoverable_sent = self.most_recoverable = self.acknowledged = 0
         self.adrift = self.stale = self.torn = self.over = False
         for waiting in (self.unacknowledged, self.unsaved, self.unnumbered, self.heard):
             waiting.clear()
 
     def count(self, packet: int, *, recoverable: bool) -> Sent:
-        """Count a message that this end sends: it has the next number of its session.  [MS-MQMQ] 2.2.20.4"""
+        """Count a message that this end sends, and give it the next number of the session. [MS-MQMQ] 2.2.20.4"""
         sent = Sent(self, packet, recoverable)
         if self.sent is not None:
             self.sent = (self.sent + 1) & 0xFFFF
@@ -183,7 +200,7 @@ class Half:
         """Note that the capture lacks bytes that this end sent.
 
         Args:
-            hidden: the most messages that these bytes may hold; None if unknown.
+            hidden: the largest number of messages that these bytes may hold; None if unknown.
         """
         self.step = Step.UNKNOWN
         self.torn = True
@@ -224,14 +241,14 @@ class Half:
     def settle(self, count: int, recoverable_count: int, *, numbered: bool) -> list[Sent]:
         """Take this end's number of sent messages from its SessionHeader.
 
-        Messages sent since its counts were lost are numbered backwards from there. So it becomes known which of them
-        were acknowledged since.
+        Messages that were sent after the counts were lost are numbered backwards from that number. This shows which of
+        them have been acknowledged.
 
         Args:
             numbered: whether the header's counts are believed.
 
         Returns:
-            the messages whose acknowledgment is known now.
+            The messages whose acknowledgment is now known.
         """
         self.sent = self.most = count
         self.recoverable_sent = self.most_recoverable = recoverable_count
@@ -255,7 +272,9 @@ class Half:
         return answered
 
     def _bound(self, count: int, recoverable_count: int) -> None:
-        """Limit the numbers of the messages before those just numbered: they are lower, whatever a hole may hide.
+        """Limit the numbers of the messages before those that were just numbered.
+
+        These numbers are lower, whatever a hole may hide.
 
         Args:
             count, recoverable_count: the numbers of the last message before the newly numbered ones.
@@ -285,7 +304,9 @@ class Half:
                 self.unnumbered.popleft()
 
     def received(self, facts: SessionFacts) -> list[Sent]:
-        """Take the messages that a SessionHeader of the other end acknowledges as received.  [MS-MQQB] 3.1.5.5.1"""
+        """Record and return the messages that a SessionHeader of the other end acknowledges as received. [MS-MQQB]
+        3.1.5.5.1
+        """
         assert facts.header is not None
         through = facts.header.ack_sequence_number
         covered = []
@@ -297,9 +318,11 @@ class Half:
         return covered
 
     def saved(self, facts: SessionFacts) -> list[Sent]:
-        """Take the messages that a SessionHeader of the other end acknowledges as saved.  [MS-MQQB] 3.1.5.5.3
+        """Record and return the messages that a SessionHeader of the other end acknowledges as saved. [MS-MQQB]
+        3.1.5.5.3
 
-        Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k; all messages before bit 0 are saved, too.
+        Bit k stands for the recoverable message with number RecoverableMsgAckSeqNumber + k. All messages before that of
+        bit 0 are saved, too.
         """
         assert facts.header is not None
         base, flags = facts.header.recoverable_msg_ack_seq_number, facts.header.recoverable_msg_ack_flags
@@ -321,7 +344,7 @@ class Half:
         return saved
 
     def _within_reach(self, waiting: deque[Sent]) -> deque[Sent]:
-        """Drop messages from the front whose numbers no header can reveal now; return the rest."""
+        """Drop the first messages as long as no header can reveal their numbers any more; return the rest."""
         first = self.unnumbered[0].packet if self.unnumbered else None
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()
@@ -329,7 +352,11 @@ class Half:
 
 
 def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
-    """Return the last packet, up to `packet`, right before which an end with these losses lacks messages."""
+    """Return the last packet, up to and including `packet`, that comes right after a loss; None if there is none.
+
+    Args:
+        losses: the packets of an end right before which the capture lacks messages.
+    """
     if not losses or packet < losses[0]:
         return None
     if len(losses) >= LOSS_LIMIT and packet >= losses[-1]:
@@ -338,5 +365,8 @@ def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
 
 
 def _covers(last: int, count: int | None, sent: Sent, facts: SessionFacts) -> bool:
-    """Whether a SessionHeader that covers all messages up to `last` also covers this one, which must come before it."""
+    """Whether a SessionHeader that covers all messages up to number `last` covers this one.
+
+    A message that comes after the header in the capture is covered only if the header is `ahead`.
+    """
     return count is not None and at_or_before(count, last) and (sent.packet <= facts.number or facts.ahead)

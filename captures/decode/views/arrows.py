@@ -29,12 +29,12 @@ def _unnamed(owner: str) -> None:
 
 
 class Wording(NamedTuple):
-    """A label with the number that distinguishes it from similar ones: `head`, the number, and `tail`.
+    """A label in three parts: `head`, a number that distinguishes it from similar labels, and `tail`.
 
     heads, tails: each in a long form and in shorter forms.
     owner: the queue manager of a queue that has only a number. It is written before the tail.
-    called: returns the name of such a queue from its owner's name, if that is known later.
-    riding: further text, if there is room and the label is for a single packet.
+    called: a function that returns the name of such a queue, given its owner's name, if that becomes known later.
+    riding: further text, for use if there is room and the label is for a single packet.
     """
 
     heads: tuple[str, ...]
@@ -48,8 +48,8 @@ class Wording(NamedTuple):
         """Return the label's forms, from the longest to the shortest.
 
         Args:
-            last: the number of the last packet, if the label is for several.
-            consecutive: whether their numbers follow one another without gaps.
+            last: the number of the last packet, if the label is for several packets.
+            consecutive: whether the numbers of these packets follow one another without gaps.
         """
         number = "" if self.number is None else str(self.number)
         if last is not None and last != self.number:
@@ -114,8 +114,9 @@ def _message(sight: Sight, names: Names) -> Wording:
 def _queue(
     user: UserHeader, names: Names
 ) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
-    """Return three values: the owner of a queue without a name; forms of the queue's name, from long to short; and a
-    function that returns its name from its owner's.
+    """Return the owner of a queue without a name, forms of the queue's name, and a function.
+
+    The forms go from long to short. The function returns the queue's name, given its owner's name.
     """
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:

@@ -14,7 +14,7 @@ SHOWN_BYTES: Final = 16
 
 
 def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
-    """Yield a line about the body and one about the signature, unless a finding reports the same."""
+    """Yield a line about the body and a line about the signature, except where a finding reports the same."""
     if evidence.plain is not None:
         said = _beginning(evidence.plain, body_type)
         yield f"body of {len(evidence.plain):,} bytes {evidence.decryption}" + (f": {said}" if said else "")

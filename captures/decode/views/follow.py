@@ -33,15 +33,15 @@ from mqproto.wire import (
 
 NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
-"""The most messages of one label, or of one ordinal, that are followed."""
+"""The largest number of messages with one label, or with one ordinal, that are followed."""
 EVENT_LIMIT: Final = 10_000
 ORDER_ACK_LIMIT: Final = 16
-"""The most OrderAcks of one sequence that are remembered for messages that come later in the capture."""
+"""The largest number of OrderAcks of one sequence that are remembered for messages that come later in the capture."""
 ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
 class FollowedEvent(NamedTuple):
-    """An event or an acknowledgment of the message."""
+    """An event in the history of the message, or an acknowledgment of the message."""
 
     time_ns: int
     packet: int
@@ -54,17 +54,18 @@ class FollowedEvent(NamedTuple):
 class History:
     """Everything that the capture shows about one message.
 
-    sequence: its sequence and its number there, if it is transactional.
-    crossings: the packets that carried it.
-    arrived_ns: when it first crossed to its destination, if its address identifies that.
-    order_acks: by number, when an OrderAck that covers it first reached its source; None for an OrderAck that was
-        only seen on its way, or before the message.
-    finals: the same for positive FinalAcks of later numbers in its sequence, which also show that it arrived.
-    passed_by: the lowest number of a message that skipped this one. Acknowledgments of that number or later ones prove
-        nothing about this message.
-    told: the acknowledgments for its sequence.
+    sequence: the message's sequence and its number there, if the message is transactional.
+    crossings: the packets that carried the message.
+    arrived_ns: when the message first crossed to its destination, if its address identifies that.
+    order_acks: when an OrderAck that covers the message first reached the source, keyed by the OrderAck's number. None
+        for an OrderAck that was only seen on its way, or before the message.
+    finals: the same for positive FinalAcks of later numbers in the sequence, which also show that the message arrived.
+    passed_by: the lowest number of a message that skipped this one. Acknowledgments of that number or of later ones
+        prove nothing about this message.
+    told: the acknowledgments for the message's sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
-    ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
+    ended: the class of the FinalAck or administration acknowledgment that reached the source; if none did, of the one
+        that crossed last.
     """
 
     key: MessageKey
@@ -85,17 +86,20 @@ class History:
 
     @property
     def began_ns(self) -> int:
-        """Return when it was first seen. Packets may be out of order if the reader had to wait for bytes."""
+        """Return when the message was first seen.
+
+        Packets may be out of order if the reader had to wait for bytes.
+        """
         return min(event.time_ns for event in self.events)
 
     @property
     def order_acked_ns(self) -> int | None:
-        """The time at which an OrderAck for it first reached its source."""
+        """The time at which an OrderAck for the message first reached its source."""
         return self._first_ns(self.order_acks)
 
     @property
     def covered_ns(self) -> int | None:
-        """The time at which the positive FinalAck of a later number first reached its source."""
+        """The time at which a positive FinalAck of a later number first reached the message's source."""
         return self._first_ns(self.finals)
 
     def _first_ns(self, told: dict[int, int | None]) -> int | None:
@@ -103,7 +107,9 @@ class History:
         return min((each for each in times_ns if each is not None), default=None)
 
     def is_told_by(self, number: int) -> bool:
-        """Whether an acknowledgment of a number of its sequence shows that it arrived.  [MS-MQQB] 3.1.5.8.6"""
+        """Whether the acknowledgment of a number in the message's sequence shows that the message arrived. [MS-MQQB]
+        3.1.5.8.6
+        """
         own = 0 if self.sequence is None else self.sequence[1]
         return number == own or own < number < self.passed_by
 
@@ -149,7 +155,10 @@ class History:
         return "; ".join(parts)
 
     def lines(self) -> Iterator[str]:
-        """Yield lines for people: seconds since it was first seen, the packet, the hop, and what happened."""
+        """Yield lines for people to read.
+
+        Each line has the seconds since the message was first seen, the packet, the hop, and what happened.
+        """
         yield self.heading
         began_ns = self.began_ns
         wide = max(len(f"{event.source} > {event.destination}") for event in self.events)
@@ -160,7 +169,7 @@ class History:
         yield f"  {self.verdict()}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the history for programs."""
+        """Return the history as JSON for programs."""
         return {
             "message": identifier_text(*self.key),
             "sequence": None if self.sequence is None else shown(self.sequence[0][1]),
@@ -213,7 +222,7 @@ class Follower:
             self._take_learnt(sight)
 
     def settle(self, ways: Ways) -> None:
-        """Complete the histories at the end of the capture, with a list of what the capture lacks."""
+        """Complete the histories at the end of the capture, when it is known what the capture lacks."""
         for history in self.histories.values():
             history.settle(ways)
 
@@ -321,7 +330,7 @@ class Follower:
                 _add(history, sight, f"session acknowledgment: #{number} {', '.join(words)}")
 
     def _take_learnt(self, sight: Sight) -> None:
-        """Insert session acknowledgments that became known only now, in the order of their packets."""
+        """Insert session acknowledgments that have only now become known, in the order of their packets."""
         for history in self.histories.values():
             for learnt in sight.learnt:
                 if learnt.packet in history.crossings and len(history.events) < EVENT_LIMIT:
@@ -359,9 +368,10 @@ def _goes_to_sender(message: UserMessage, history: History) -> bool:
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns: int) -> bool:
-    """Whether an OrderAck covers a message: it names the message's sequence and source, and its number or a later one.
+    """Whether an OrderAck covers a message.
 
-    The first OrderAck that reached the source counts, even if it is read after others.
+    It must name the sequence and the source of the message, and the message's number or a later one. The first OrderAck
+    that reached the source counts, even if it is read after others.
     """
     if history.sequence is None or not _goes_to_sender(message, history):
         return False
@@ -376,9 +386,9 @@ def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns:
 
 
 def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
-    """Whether a positive FinalAck is for a later message of the sequence, and is the first to confirm this one.
+    """Whether a positive FinalAck is for a later message of the sequence, and is the first to confirm this message.
 
-    It covers all earlier messages, as an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+    Such a FinalAck covers all earlier messages, as an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
     """
     if history.sequence is None or history.order_acked_ns is not None or history.covered_ns is not None:
         return False
@@ -399,7 +409,7 @@ def _is_alike(one: Copy, other: Copy) -> bool:
 
 
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
-    """Correct the event of a copy that seemed to be the first on its hop, because this copy crossed before it."""
+    """Correct the event of the copy that seemed to be the first on its hop: copy `first` crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first, history.crossings[event.packet])

@@ -20,7 +20,7 @@ from mqproto.captures.net.turns import Turn
 
 NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS
-"""A longer silence is shown as a break."""
+"""The longest silence, in nanoseconds, that is not shown as a break."""
 FOLDED_LEAST: Final = 3
 """If at least this many equal packets follow one another, they are drawn as one row."""
 _STYLES: Final = {
@@ -40,9 +40,10 @@ _STYLES: Final = {
 
 @dataclass(slots=True)
 class Arrow:
-    """One packet.
+    """One packet, drawn as an arrow.
 
-    again: whether its message crossed this hop before. missing: whether the capture lacks bytes before it.
+    again: whether its message crossed this hop before.
+    missing: whether the capture lacks bytes before it.
     """
 
     time_ns: int
@@ -57,16 +58,16 @@ class Arrow:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it revealed a breach."""
+        """Whether the packet revealed a breach."""
         return any(finding.severity is Severity.FAULT for finding in self.findings)
 
     @property
     def marks(self) -> str:
-        """Signs for everything odd about it."""
+        """Signs for everything that is odd about the packet."""
         return WRONG * self.is_wrong + AGAIN * self.again + LACKS * self.missing
 
     def is_like(self, other: Arrow) -> bool:
-        """Whether both may share one row, because they have the same label and marks."""
+        """Whether two arrows may share one row, because they have the same label and marks."""
         if self.findings or other.findings or self.missing or other.missing:
             return False
         ours, theirs = self.said, other.said
@@ -90,10 +91,10 @@ class Ladder:
 
     Args:
         names: the names of queue managers and queues.
-        limit: how many packets are drawn; the others are counted.
+        limit: how many packets are drawn; the others are only counted.
         turns: the beginnings and ends of connections; the list may still grow.
-        wanted: whether to draw a turn.
-        unfold: whether each of several equal packets has a separate row.
+        wanted: a function that returns whether to draw a turn.
+        unfold: whether to draw each of several equal packets in a row of its own.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Ladder:
         )
 
     def nodes(self, label: Label) -> list[str]:
-        """Return the names of the columns, in the order in which they first sent or received."""
+        """Return the names of the columns, in the order in which these queue managers first sent or received."""
         ends = (key for arrow in self.arrows for key in (arrow.source, arrow.destination))
         return list(dict.fromkeys(label(key) for key in ends))
 
@@ -146,7 +147,7 @@ class Ladder:
         """Return the columns and rows to draw, from top to bottom.
 
         Args:
-            label: returns the name of a queue manager, now that everything is known.
+            label: a function that returns the name of a queue manager, now that everything is known.
         """
         if not self.arrows:
             return Picture([], [], [])
@@ -210,8 +211,8 @@ class Ladder:
         """Yield the diagram as text.
 
         Args:
-            label: returns the name of a queue manager, now that everything is known.
-            width: the length of the longest line, in columns.
+            label: a function that returns the name of a queue manager, now that everything is known.
+            width: the largest number of columns in a line.
 
         Raises:
             UsageError: the columns do not fit.
@@ -223,7 +224,7 @@ class Ladder:
             yield f"{more}; choose some with --since, --kind or --connection, or raise --limit"
 
     def _runs(self, items: Sequence[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
-        """Yield runs of equal items that follow one another, if they are long enough; all other items one by one."""
+        """Yield each run of equal, consecutive items that is long enough as one list, and every other item alone."""
         run: list[Arrow | Happening] = []
         for item in items:
             if run and not _alike(run[-1], item):

@@ -26,7 +26,7 @@ from mqproto.wire.layouts.session import DEFAULT_WINDOW_SIZE
 
 NANOSECONDS: Final = 1_000_000_000
 NAME_COLUMNS: Final = 12
-"""The least width of a column of names."""
+"""The smallest width of a column of names."""
 LONGEST_NAME: Final = 24
 LONGEST_LABEL: Final = 24
 SHORT_KINDS: Final = {
@@ -37,7 +37,7 @@ CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 
 class LineWriter:
-    """Makes lines; columns of names grow with the longest name so far.
+    """Makes lines; the columns of names are as wide as the longest name so far.
 
     Args:
         names: the names of queue managers and queues.

@@ -1,7 +1,7 @@
-"""Events in a ladder besides packets: connections that were cut, refused or closed, and nodes that were left without
-any.
+"""What a ladder shows besides packets: events of connections, and nodes left without connections.
 
-A capture shows no more about a node. It cannot tell a node that was killed from one that is slow.
+Connections may be cut, refused or closed. A capture shows no more about a node: it cannot tell a node that was killed
+from one that is slow.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.net.turns import Turn, Turned
 
 LONGEST: int = 80
-"""The most characters of a frame's comment that are shown."""
+"""The largest number of characters that are shown of a frame's comment."""
 
 
 class Happening(NamedTuple):
     """Something that happened to a connection; its first column is the end that did it.
 
-    directed: whether it is known which end did it. leaves: whether the first column has no connection left.
-    is_back: whether this only marks that the column has a connection again.
+    directed: whether it is known which end did it.
+    leaves: whether the first column has no connection left.
+    is_back: whether the event only marks that the column has a connection again.
     """
 
     time_ns: int
@@ -45,10 +46,12 @@ def happenings(
     """Return everything that happened to connections, in the order of the capture.
 
     Args:
-        ends: the columns of known addresses; other ports of a host belong to its column, if it has only one.
-        wanted: whether to draw a turn.
+        ends: the columns of known addresses. If all known addresses of a host have the same column, its other ports
+            belong to that column, too.
+        wanted: a function that returns whether to draw a turn.
         last_ns: turns after this time are not drawn.
-        known: the columns of connections with packets; if one has no turn for its beginning, it existed before.
+        known: the columns of connections that have packets. If such a connection has no turn for its beginning, it
+            existed before the capture.
     """
     columns = _AddressColumns(ends)
     live: defaultdict[int, set[int]] = defaultdict(set)
@@ -105,7 +108,7 @@ class _AddressColumns:
             self._hosts[end.host].add(column)
 
     def of(self, end: Endpoint) -> int | None:
-        """Return the column; None if it is unknown."""
+        """Return the column of an address; None if it is unknown."""
         if end in self._ends:
             return self._ends[end]
         some = self._hosts.get(end.host, set())

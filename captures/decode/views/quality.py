@@ -15,19 +15,22 @@ from mqproto.captures.points import Clock, Point
 WIDTH: Final = 120
 INDENT: Final = " " * 13
 BACK_NS: Final = 1_000_000_000
-"""Ordinary steps back in time are smaller than this: those of a card that delivers frames late, or a corrected clock.
+"""A step back in time is ordinary if it is smaller than this many nanoseconds.
+
+Such steps come from a card that delivers frames late, or from a clock that was corrected.
 """
 NOTHING: Final = "nothing is known to be lacking"
 NO_FINDING: Final = "nothing was found to be wrong"
 KINDS_SHOWN: Final = 8
-"""The most kinds of unread frames that are named, the most frequent first."""
+"""The largest number of kinds of unread frames that are named; the most frequent kinds come first."""
 
 
 class PointLack(NamedTuple):
     """One kind of loss at a capture point.
 
     what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `order`, `clock`.
-    fact: the loss in numbers. so: what cannot be known because of it.
+    fact: the loss in numbers.
+    so: what cannot be known because of the loss.
     """
 
     what: str
@@ -87,7 +90,10 @@ def lacks(point: Point) -> Iterator[PointLack]:
 
 
 def kinds(reasons: Mapping[str, int]) -> str:
-    """List the frames that have neither TCP nor a Ping: `15 frames are ESP, which is not read; 2 frames are ARP`."""
+    """List the frames that have neither TCP nor a Ping.
+
+    An example is `15 frames are ESP, which is not read; 2 frames are ARP`.
+    """
     some = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     said = [f"{counted(n, 'frame')} {'is' if n == 1 else 'are'} {what}" for what, n in some[:KINDS_SHOWN]]
     left = sum(n for _, n in some[KINDS_SHOWN:])
@@ -100,7 +106,7 @@ def unread(reasons: Mapping[str, int]) -> str:
 
 
 def found_nothing(reasons: Mapping[str, int]) -> str:
-    """Say that there is no finding, or name the parts that were not read."""
+    """Say that there are no findings; if some traffic was not read, say which."""
     left = unread(reasons)
     return f"no findings in what was read; {left}" if left else NO_FINDING
 
@@ -187,7 +193,7 @@ def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
     """Return the quality of a capture in lines for a terminal.
 
     Args:
-        reasons: for all points, how many frames without TCP or a Ping there are of each kind.
+        reasons: the number of frames with neither TCP nor a Ping, by kind, for all points together.
     """
     left = unread(reasons)
     for point in points:
@@ -201,7 +207,7 @@ def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
 
 
 def as_json(point: Point) -> dict[str, Any]:
-    """Return the quality of one capture point for programs."""
+    """Return the quality of one capture point as JSON for programs."""
     clock = point.clock
     return {
         "point": point.name,

@@ -17,15 +17,18 @@ from mqproto.captures.points import Points
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
-"""The most connections, and the most queues, that are counted separately; all others are counted together."""
+"""The largest number of connections, and of queues, that are counted separately.
+
+All others are counted together.
+"""
 SHOWN_LIMIT: Final = 20
-"""How many connections, and how many queues, are shown: those with the most packets."""
+"""The number of connections, and of queues, that are shown: those with the most packets."""
 OTHERS: Final = "all others"
 
 
 @dataclass(slots=True)
 class Count:
-    """The number of packets of one sort, or of messages for one queue, and their bytes."""
+    """A number of packets of one kind, or of messages for one queue, and their size in bytes."""
 
     packets: int = 0
     size_bytes: int = 0
@@ -38,7 +41,7 @@ class Count:
 
 @dataclass(slots=True)
 class ConnectionCount:
-    """One connection; messages are the UserMessages among its packets."""
+    """The counts of one connection; `messages` counts the UserMessages among its packets."""
 
     client: str
     server: str
@@ -53,8 +56,8 @@ class ConnectionCount:
 class Summary:
     """The counts of a whole capture.
 
-    queues: the messages for each queue, including resends and every hop, without acknowledgments.
-    findings: how many there are, by severity and code.
+    queues: the messages for each queue, counting resends and every hop, but not acknowledgments.
+    findings: the number of findings, by severity and code.
     first_ns, last_ns: the earliest and the latest time of a packet.
     """
 
@@ -67,7 +70,7 @@ class Summary:
     last_ns: int = 0
 
     def add(self, sight: Sight) -> None:
-        """Count a packet and what was found with it."""
+        """Count a packet and the findings that came with it."""
         seen = sight.seen
         size_bytes, time_ns = seen.size_bytes, seen.time_ns
         self.kinds[sight.kind].add(size_bytes)
@@ -114,7 +117,7 @@ class Summary:
         count.last_ns = time_ns
 
     def as_json(self, totals: Totals, points: Points) -> dict[str, Any]:
-        """Return everything for programs."""
+        """Return all counts as JSON for programs."""
         return {
             **accounts_as_json(totals),
             "points": [quality.as_json(point) for point in points.found.values()],
@@ -150,7 +153,7 @@ class Summary:
         }
 
     def lines(self, totals: Totals, points: Points) -> Iterator[str]:
-        """Yield everything for people, beginning with what the capture lacks."""
+        """Yield all counts as lines for people to read, beginning with what the capture lacks."""
         yield from self._times()
         yield from accounts(totals)
         yield ""
@@ -206,7 +209,7 @@ class Summary:
 
 
 def accounts_as_json(totals: Totals) -> dict[str, Any]:
-    """Return, for programs, an account of every frame and every byte."""
+    """Return an account of every frame and every byte as JSON for programs."""
     return {
         "frames": totals.frames,
         "segment_frames": totals.segment_frames,

@@ -1,4 +1,4 @@
-"""A ladder diagram as SVG: one file that needs no other, for browsers and documents, with light or dark colours."""
+"""A ladder diagram as one self-contained SVG file, for browsers and documents, in light or dark colors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def svg(ladder: Ladder, label: Label, title: str) -> Iterator[str]:
     """Yield the lines of the file.
 
     Args:
-        label: returns the name of a queue manager, now that everything is known.
+        label: a function that returns the name of a queue manager, now that everything is known.
         title: the text above the diagram, such as the name of the capture.
     """
     columns, rows, gone = ladder.picture(label)

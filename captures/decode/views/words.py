@@ -16,7 +16,7 @@ DAY_NS: Final = 86_400 * 10**9
 
 
 def duration(nanoseconds: int | None) -> str:
-    """Return a duration in the largest fitting unit: `4.2 ms`, `17 s`, `3.5 days`."""
+    """Return a duration in the largest unit that fits, such as `4.2 ms`, `17 s` or `3.5 days`."""
     if nanoseconds is None:
         return "–"
     if nanoseconds < 0:
@@ -28,7 +28,7 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share as text, such as `12 %`. It is 0 or 100 only for exactly none or all."""
+    """Return a share as text, such as `12 %`; it is 0 or 100 only if it is exactly none or all."""
     if not whole:
         return "–"
     percent = 100 * part / whole
@@ -38,5 +38,5 @@ def share(part: int, whole: int) -> str:
 
 
 def short(value: float) -> str:
-    """Return a number with three digits, or with all digits before the decimal point."""
+    """Return a number with three significant digits, or with all digits before the decimal point if there are more."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,1 +1,1 @@
-"""Runs the tasks of a stage: in this process, a pool of processes, or Spark, with the Java that Spark needs."""
+"""Runs the tasks of a stage: in this process, in a pool of processes, or on Spark with its Java process."""

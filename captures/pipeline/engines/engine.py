@@ -1,12 +1,12 @@
 """Runs the tasks of a stage, and moves rows from the tasks of one stage to those of the next.
 
 A stage is a plain function that is called with each of its tasks. It takes rows from an inbox and puts rows into an
-outbox, each batch for a bucket of an exchange; a later task takes what earlier tasks have sent to its bucket, in their
-order. It does not know how rows are moved: by Spark's shuffle (sparkengine.py), or in files on this
-machine, between processes of a pool (localengine.py).
+outbox, each batch for one bucket of an exchange. A later task takes the rows that earlier tasks have sent to its
+bucket, in the order of these tasks. The function does not know how rows are moved: by Spark's shuffle (sparkengine.py),
+or in files on this machine, between processes of a pool (localengine.py).
 
-A batch on its way is one packed Arrow stream, so that Spark moves it as one value rather than row by row: that is
-254,000 rows a second, against 104,000 for single rows.
+A batch in transit is one packed Arrow stream, so that Spark moves it as one value rather than row by row. In this way
+it moves 254,000 rows a second, against 104,000 single rows.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ Held = TypeVar("Held")
 Count = Callable[[int, int], None]
 """A function that a task calls with the numbers of packets and bytes that it has processed since the last call."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Options to pack batches: on its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
+"""Options for packing batches: on its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
 AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
-"""Options for whole frames, whose bodies hardly shrink: packing and unpacking took a microsecond a packet."""
+"""Options for whole frames, which are not packed, because their bodies hardly shrink.
+
+Packing and unpacking them took a microsecond per packet.
+"""
 COLLECTED_OBJECTS: Final = 1_000_000
-"""How many objects a task makes before Python collects garbage, instead of 700. They are rows, and searching them for
-cycles took a fifth of the task's time.
+"""How many objects a task makes before Python collects garbage; Python's default is 700.
+
+The objects are rows, and searching them for cycles took a fifth of the task's time.
 """
 
 
@@ -44,17 +48,18 @@ class Inbox(Protocol):
     """The rows that earlier tasks have sent to this task's bucket."""
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one exchange: ordered by the number of the task that sent them, then by when it sent them.
+        """Yield the rows of one exchange, in the order of the numbers of the tasks that sent them.
 
-        Exchanges are taken in the order of the stage's `reads`, because they arrive one after another; others are
-        skipped.
+        The rows of one task come in the order in which it sent them. Exchanges are taken in the order of the stage's
+        `reads`, because they arrive one after another; others are skipped.
         """
 
 
 class Entry(NamedTuple):
     """A batch in a file of an outbox.
 
-    source: the number of the task that sent it. order: counted over the batches of that task.
+    source: the number of the task that sent the batch.
+    order: the number of the batch among those of that task.
     """
 
     exchange: str
@@ -66,7 +71,7 @@ class Entry(NamedTuple):
 
 
 class Outbox:
-    """Writes the rows of one task to a file, so that few are in memory.
+    """Writes the rows of one task to a file, so that only few rows are in memory.
 
     Args:
         source: the number of the task.
@@ -85,7 +90,7 @@ class Outbox:
         """Send rows to a bucket's task.
 
         Args:
-            source: the number that orders them, if not the task's own.
+            source: the number by which these rows are ordered, if it is not the task's own.
         """
         if rows.num_rows:
             packed = pack(rows)
@@ -97,12 +102,12 @@ class Outbox:
 
     @property
     def buckets(self) -> dict[str, set[int]]:
-        """For each exchange, the buckets that have rows."""
+        """Maps each exchange to the buckets that have rows."""
         return buckets_of(self.entries)
 
 
 def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """Return, for each exchange, the buckets of some entries."""
+    """Return a mapping from each exchange to the buckets that some entries have there."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     for entry in entries:
         found[entry.exchange].add(entry.bucket)
@@ -110,11 +115,14 @@ def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 Function = Callable[[T, Inbox, Outbox, Count], R]
-"""The function of a stage, called for each task. If repeated, it sends the same rows and leaves the same parts."""
+"""The function of a stage, called for each task.
+
+If a task is repeated, it sends the same rows and leaves the same parts.
+"""
 
 
 class Engine(Protocol):
-    """Runs all tasks of a stage, somewhere, perhaps more than once."""
+    """Runs all tasks of a stage wherever it can, perhaps more than once."""
 
     def carry_out(
         self,
@@ -130,20 +138,19 @@ class Engine(Protocol):
 
         Args:
             stage: a name for the work, for people.
-            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the
-                stage.
-            tasks: the tasks by bucket; small, because each is sent by itself. The text of a task names its subject, for
-                error messages. Results are small too: rows go by exchanges.
+            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the stage.
+            tasks: the tasks by bucket. They are small, because each is sent separately. The text of a task names its
+                subject, for error messages. Results are small, too, because rows go through exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
-            again: an earlier stage that this one repeats: rows from its tasks with these buckets no longer count.
-            puts: whether its tasks send rows to later stages; keeping these rows costs time.
+            again: an earlier stage that this one repeats. Rows that its tasks with these buckets sent no longer count.
+            puts: whether the tasks send rows to later stages; keeping these rows costs time.
         """
 
     def buckets(self, exchange: str) -> set[int]:
-        """Return the buckets that have rows."""
+        """Return the buckets of an exchange that have rows."""
 
     def drop(self, *exchanges: str) -> None:
-        """Drop exchanges that no later stage reads: a large capture takes many times its size in transit."""
+        """Drop exchanges that no later stage reads; in transit, rows take many times the size of their capture."""
 
     def clear(self) -> None:
         """Drop everything."""
@@ -173,10 +180,10 @@ def unpack(packed: Any) -> pa.RecordBatch:
 
 
 class OrderedInbox:
-    """Batches that arrive one after another, by exchange in the order of reading.
+    """Batches that arrive one after another, exchange by exchange, in the order in which they are read.
 
     Args:
-        batches: packed, each with the place of its exchange in `reads`.
+        batches: packed batches, each with the place of its exchange in `reads`.
     """
 
     def __init__(self, reads: Sequence[str], batches: Iterator[tuple[int, Any]]) -> None:
@@ -208,7 +215,8 @@ class OrderedInbox:
 class Output(Generic[Held]):
     """The rows that one stage has sent to later stages.
 
-    held: where they are. buckets: for each exchange that may still be read, the buckets with rows.
+    held: where the rows are.
+    buckets: maps each exchange that may still be read to the buckets with rows.
     gone: the sources whose rows no longer count.
     """
 
@@ -232,7 +240,7 @@ class Outputs(ABC, Generic[Held]):
         """Add the rows of a stage that is over.
 
         Args:
-            found: for each task, by exchange, the buckets that it sent rows to.
+            found: for each task, a mapping from each exchange to the buckets to which the task sent rows.
         """
         buckets: defaultdict[str, set[int]] = defaultdict(set)
         for each in found:
@@ -269,7 +277,7 @@ class Outputs(ABC, Generic[Held]):
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Make Python look for garbage rarely in the block."""
+    """Make Python collect garbage less often in the block."""
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECTED_OBJECTS, *thresholds[1:])
     try:

@@ -1,4 +1,4 @@
-"""Errors of failed jobs: a line that says what failed and where, instead of the tracebacks of two languages."""
+"""Errors of failed jobs: one line that says what failed and where, instead of tracebacks in two languages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ COMPLAINT: Final = re.compile(
     r"^(?:Exception in thread \S+ )?((?:Error|[\w.]+(?:Exception|Error): ).*)(?:\n(?!\tat |Error)(\S.*))?",
     re.MULTILINE,
 )
-"""Matches the last words of a Java that gives up: a line, perhaps followed by one that is not a frame of a traceback.
+"""Matches the last message of a Java process that gives up.
+
+It is a line, perhaps followed by a line that is not a frame of a traceback.
 """
 ADVICE: Final = re.compile(r"(?: Consider setting| Driver stacktrace| Search path:).*")
 """Matches Spark's remarks for its own developers."""
@@ -39,10 +41,10 @@ class TaskError(Exception):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """In a worker, add a description of the current work to an exception of the block.
+    """In a worker, add a description of the current work to any exception that the block raises.
 
     Args:
-        what: for people, such as `capture.pcap, bytes 0 to 67108864`.
+        what: the description for people, such as `capture.pcap, bytes 0 to 67108864`.
     """
     try:
         yield
@@ -73,7 +75,7 @@ def reason(error: BaseException) -> str:
 
 
 def reason_in_log(text: str) -> str | None:
-    """Return why a Java did not start, from its output; None if the output does not tell."""
+    """Return why a Java process did not start, from its output; None if the output does not tell."""
     told = COMPLAINT.search(text)
     return _shortened(f"{told[1]}: {told[2]}" if told[2] else told[1]) if told else None
 
@@ -89,11 +91,11 @@ def _is_of_the_gateway(line: str) -> bool:
 
 
 def job_error(failed: str, why: str, log: Path | None) -> JobError:
-    """Return the error for people.
+    """Return the error that is shown to people.
 
     Args:
         failed: what failed, such as `the job failed`.
-        why: in one line, from `reason`.
+        why: the reason in one line, from `reason`.
         log: where Spark's log is, if known.
     """
     where = f"Spark's log is {log}" if log else "Spark's log has more"

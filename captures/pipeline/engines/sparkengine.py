@@ -1,8 +1,8 @@
-"""Runs stages by Spark, wherever its executors are. Each stage is one DataFrame, and rows go by Spark's own shuffle.
+"""Runs stages on Spark, wherever its executors are.
 
-The rows of such a DataFrame are batches on their way (engine.py), and the results of its tasks. It stays on the
-disks of executors as long as a later stage reads it; lost parts are made again.
-Nothing here needs more than Spark Connect offers.
+Each stage is one DataFrame, and rows go through Spark's own shuffle. The rows of such a DataFrame are batches in
+transit (engine.py) and the results of its tasks. The DataFrame stays on the disks of executors as long as a later stage
+reads it; lost parts are made again. Nothing here needs more than Spark Connect offers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASK, RESULT = "task of the stage", "result"
-"""The exchanges of tasks and results."""
+"""The names of two exchanges: one for tasks, and one for their results."""
 SENT: Final = pa.schema(
     [
         ("exchange", pa.string()),
@@ -53,14 +53,14 @@ SENT: Final = pa.schema(
 )
 ROWS: Final = from_arrow_schema(SENT)
 BATCH_BYTES: Final = 4 << 20
-"""How many bytes Spark hands to Python at a time, and how many a task's rows may take in memory."""
+"""The largest number of bytes that Spark hands to Python at a time, and that a task's rows take in memory."""
 SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     # The plan is final: reviewing it after its shuffle takes another job, which reads everything that was kept.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""Session settings while a stage runs. Batches are packed already."""
+"""Settings of the session while a stage runs; Spark does not pack batches, which are packed already."""
 PARALLEL: Final = "spark.sql.leafNodeDefaultParallelism"
 """The number of parts into which Spark splits the tasks, before they join the rows that they read."""
 

@@ -1,4 +1,4 @@
-"""The progress of a stage in Spark, which workers count, and which the driver reports to a listener now and then."""
+"""The progress of a stage in Spark: workers count it, and the driver reports it to a listener now and then."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class AddCounts(AccumulatorParam[Counts]):
 
 
 class Tally:
-    """Counts for one stage. It travels to workers inside the function that uses it, and their counts come back.
+    """Counts for one stage; it travels to workers inside the function that uses it.
 
-    Counts come back when a task ends. If a task ran twice, as after the loss of an executor, both runs may count.
+    The workers' counts come back when a task ends. If a task ran twice, as after the loss of an executor, both runs may
+    count.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -54,7 +55,7 @@ class Tally:
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return a session's context; None under Spark Connect, whose Spark runs elsewhere."""
+    """Return a session's context; None under Spark Connect, where Spark runs elsewhere."""
     try:
         return spark.sparkContext
     except PySparkException:
@@ -65,9 +66,10 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 def reported(
     spark: SparkSession, stage: str, total: int, listener: Listener = nobody
 ) -> Iterator[Tally | None]:
-    """Tell the listener the progress of the stage in the block: at its start, its end, and a few times a second.
+    """Tell the listener the progress of the stage that runs in the block.
 
-    Spark Connect has no counters: then the listener hears only that the stage has begun, and that it is over.
+    The listener hears it at the start of the stage, at the end, and a few times a second in between. Spark Connect has
+    no counters; with it, the listener hears only that the stage has begun, and that it is over.
     """
     context = context_of(spark)
     if context is None:

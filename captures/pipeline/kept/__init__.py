@@ -1,1 +1,1 @@
-"""Data that runs keep among the tables for later ones."""
+"""Data that runs keep among the tables for later runs."""

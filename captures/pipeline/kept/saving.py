@@ -1,4 +1,4 @@
-"""Objects that runs keep for later runs beside the tables, in Parquet files; state.py has their form."""
+"""Objects that runs keep for later runs, in Parquet files next to the tables; state.py has their form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from mqproto.captures.pipeline.tables.parts import Part, Store, TablesError, par
 T = TypeVar("T")
 
 SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
-"""The columns of saved objects. bucket: the hash of the object's key, for readers that need only some of them."""
+"""The columns of saved objects.
+
+bucket: the hash of the object's key, for readers that need only some of the objects.
+"""
 
 
 def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part:

@@ -1,9 +1,10 @@
-"""Objects that runs keep for later ones, as JSON: only those with a record in state_schema.py.
+"""Objects that runs keep for later runs, as JSON; only those with a record in state_schema.py.
 
-The data is a list of entries that point at one another, so that objects that were shared are shared again: a record
-by its name and the values of its fields, or one of Python's collections. Fields are kept by name. A field added
-later gets its value from `DEFAULTS`; a removed one is ignored. So any Python and any later version can read it, modules
-may be moved, and no code chosen by a stranger is called: a folder of tables may come from anywhere.
+The data is a list of entries that point at one another, so that shared objects are shared again after reading. An entry
+is one of Python's collections, or a record, written as its name and the values of its fields. Fields are kept by name.
+A field that was added later gets its value from `DEFAULTS`; a removed one is ignored. So any Python and any later
+version can read the data, and modules may be moved. No code chosen by a stranger is called: a folder of tables may come
+from anywhere.
 """
 
 from __future__ import annotations
@@ -25,18 +26,22 @@ from mqproto.captures.pipeline.kept.state_schema import DEFAULTS, RECORDS
 T = TypeVar("T")
 
 FORM: Final = 1
-"""The form of the list of entries itself."""
+"""The version of the form of the list of entries."""
 PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 TUPLE: Final = ""
 """Begins a tuple. Tuples have no entries of their own, because there are many of them."""
 MANY: Final = "*"
-"""Begins a collection of tuples of equal length; the length and the values by column follow. There may be a million
-tuples, of two numbers each.
+"""Begins a collection of tuples of equal length; the length and the values, column by column, follow it.
+
+There may be a million tuples, of two numbers each.
 """
 MAP: Final = "map"
-"""A dict: all keys, then all values. Entries of the kind "dict", written by earlier versions, alternate them."""
+"""A dict: all keys, then all values.
+
+Entries of the kind "dict", which earlier versions wrote, alternate keys and values.
+"""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
-"""Permitted factories of a defaultdict."""
+"""The factories that a defaultdict may have."""
 
 
 class StateError(MqprotoError):
@@ -46,7 +51,7 @@ class StateError(MqprotoError):
 class Record(NamedTuple):
     """A class whose objects are kept.
 
-    is_whole: whether its objects are frozen, and so are made from all their fields at once.
+    is_whole: whether the objects are frozen, and so are made from all their fields at once.
     """
 
     name: str
@@ -85,7 +90,7 @@ def _is_whole(kind: type) -> bool:
 
 
 def encoded(thing: object) -> bytes:
-    """Return an object as kept.
+    """Return an object in the form in which it is kept.
 
     Raises:
         StateError: it is not in the schema, or has a value for which its record has no field.
@@ -124,7 +129,10 @@ def _as_bytes(text: dict[str, str]) -> bytes:
 
 
 class _Writer:
-    """Turns objects into entries, each object once: the place of its kind in `kinds`, then its contents."""
+    """Turns objects into entries, each object once.
+
+    An entry has the place of the object's kind in `kinds`, and then the object's contents.
+    """
 
     def __init__(self) -> None:
         self._kinds: list[list[Any]] = []
@@ -228,7 +236,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
 
 
 class _Reader:
-    """Turns entries into objects: mutable ones are first made empty, so that they may hold one another."""
+    """Turns entries into objects; mutable objects are first made empty, so that they may hold one another."""
 
     def __init__(self, kinds: list[list[Any]], entries: list[list[Any]]) -> None:
         self._kinds = kinds

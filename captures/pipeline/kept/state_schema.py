@@ -1,8 +1,8 @@
-"""Everything that runs keep for later ones, class by class: the schema of state.py.
+"""Everything that runs keep for later runs, class by class: the schema of state.py.
 
-A record has its own name, so that its class may be moved or renamed. A new field of a class needs a value in `DEFAULTS`
-for records that were kept without it. If the meaning of kept data changes, `growth.FORM` or `checkpoint.FORM` must be
-raised; then kept data is not used, and captures are read, or packets judged, again.
+A record has its own name, so that its class may be moved or renamed. A new field of a class needs a value in
+`DEFAULTS`, for records that were kept without it. If the meaning of kept data changes, `growth.FORM` or
+`checkpoint.FORM` must be raised. Kept data is then not used: captures are read again, or packets are judged again.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ RECORDS: Final[Mapping[str, str]] = {
     "session-header": "mqproto.wire.layouts.session.SessionHeader",
     "tx-sequence-id": "mqproto.wire.layouts.transaction.TxSequenceId",
 }
-"""By the name of a record, its class, and the fields if the class does not declare them."""
+"""Maps the name of each record to its class, and to its fields if the class does not declare them."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
     ("sequence-count", "proved"): lambda: deque(maxlen=1_024),
@@ -144,4 +144,4 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("session", "by_port"): lambda: False,
     ("session-facts", "opened"): lambda: None,
 }
-"""By record and field, the value for records that were kept without that field."""
+"""Maps a record and a field to the value for records that were kept without that field."""

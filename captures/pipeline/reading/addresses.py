@@ -1,4 +1,4 @@
-"""Determines the tasks of each stage to which the rows of a series go."""
+"""Determines to which tasks of each stage the rows of a series go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from mqproto.captures.net.streams import Ends
 SEGMENTS: Final = "segments"
 """The exchange of TCP segments, from ranges to pairs of ends."""
 FOUND_ROWS: Final = "found"
-"""The exchange from pairs and ranges to the tasks that write ranges: packets that become readable there, and Pings."""
+"""The exchange of packets that become readable in a range, and of Pings.
+
+It leads from pairs and from ranges to the tasks that write ranges.
+"""
 FRAGMENTS: Final = "fragments"
 """The exchange of IP fragments, from ranges to their series."""
 CLOSED_STREAMS: Final = "closed"
@@ -22,9 +25,9 @@ OPEN_STREAMS: Final = "open"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The buckets for the rows of one series, besides other series that are read in the same run.
+    """The buckets for the rows of one series, which differ from those of other series in the same run.
 
-    series: the bucket for its fragments.
+    series: the bucket for the fragments of the series.
     ranges: the bucket for range 0; those for other ranges follow.
     pairs: the first of `count` buckets for pairs of ends.
     streams: the first of as many buckets for the streams of these pairs, after the buckets for the ranges of all
@@ -38,7 +41,7 @@ class Addresses:
     count: int
 
     def range(self, place: int) -> int:
-        """Return the bucket for a range's rows; those that only the end reveals go after the last range."""
+        """Return the bucket for a range's rows; rows that only the end reveals have a bucket after the last range."""
         return self.ranges + place
 
     def pair(self, ends: Ends) -> int:
@@ -47,5 +50,5 @@ class Addresses:
 
 
 def hash_of(ends: Ends) -> int:
-    """Return a number for a pair of ends, from which its bucket follows."""
+    """Return a number for a pair of ends, which determines the bucket of the pair."""
     return zlib.crc32(repr(ends).encode())

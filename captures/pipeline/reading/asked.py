@@ -15,10 +15,10 @@ from mqproto.captures.decode.security.keyring import KeyRing, read_keys
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The parts of packets to read besides their fields.
+    """The parts of packets to read in addition to their fields.
 
     texts: whether to read the texts of bodies.
-    keys: files and folders with keys that decrypt and verify.
+    keys: files and folders with keys for decryption and verification.
     """
 
     texts: bool = False
@@ -43,7 +43,7 @@ def _read(keys: tuple[str, ...], _changed: tuple[int, ...]) -> KeyRing:
 
 
 def _changed_ns(path: Path) -> int:
-    """Return when the newest file changed; 0 without files, which `read_keys` reports."""
+    """Return when the newest file changed; 0 if there are no files, which `read_keys` reports."""
     try:
         files = [path, *path.iterdir()] if path.is_dir() else [path]
         return max(file.stat().st_mtime_ns for file in files)

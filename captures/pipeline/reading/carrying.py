@@ -37,7 +37,7 @@ PLACES: Final = ("start", "frame_start", "frame_size")
 def carried(
     addresses: Addresses, segments: Segments, data: Data, first_number: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the segments of a range by the bucket of their ends.
+    """Yield the segments of a range, grouped by the bucket of their connection's ends.
 
     Frames are numbered over the series.
 
@@ -108,7 +108,10 @@ class SegmentParts:
             yield from self.rest(AHEAD_COUNT)
 
     def rest(self, held_count: int = 0) -> Iterator[SegmentPart]:
-        """Yield everything except the last frames, because an intact copy of a damaged one may still follow."""
+        """Yield everything except the last `held_count` frames.
+
+        These are held, because an intact copy of a damaged frame may still follow.
+        """
         if not self._waiting:
             return
         part = _together(self._waiting, self._apart)
@@ -163,7 +166,7 @@ def _together(some: Sequence[_Some], apart: bool) -> SegmentPart:
 
 
 def _first(segments: Segments, count: int) -> Segments:
-    """Return the first of some segments."""
+    """Return the first `count` segments of some segments."""
     columns = {name: getattr(segments, name)[:count] for name in (*NUMBERS, *PLACES)}
     odd = {row: payload for row, payload in segments.odd_payloads.items() if row < count}
     passed = {row: whole for row, whole in segments.passed.items() if row < count}

@@ -35,12 +35,13 @@ from mqproto.captures.pipeline.tables.parts import Part, Store
 class ReadSeries:
     """A series whose ranges have all been read.
 
-    first: the number of the first new range. first_numbers: for each new range, the number of its first frame.
-    silent_ns: pairs that were silent since this time count as over.
+    first: the number of the first new range.
+    first_numbers: for each new range, the number of its first frame.
+    silent_ns: pairs that have been silent since this time count as over.
     apart: as in mqproto.captures.pipeline.reading.packets.reassembly.SegmentPart.
     open_pairs: files with pairs that were open before the first new range.
-    asked: what to read from packets besides their fields.
-    saved: prefix of the names of the parts that this run saves about it, in `store`.
+    asked: what to read from packets in addition to their fields.
+    saved: the prefix of the names of the parts that this run saves about the series, in `store`.
     """
 
     addresses: Addresses
@@ -74,10 +75,11 @@ class ConnectionsTask:
 class ConnectionsRead:
     """The result of reading connections.
 
-    rows, framed: by range, its packets.
-    connections: the numbers of connections' first frames.
-    totals: those of streams that are over. open_totals: those of streams that would be over if the series ended here.
-    saved: the open pairs.
+    rows, framed: for each range, the number of its rows, and of its framed packets.
+    connections: the numbers of the first frames of connections.
+    totals: the totals of streams that are over.
+    open_totals: the totals of streams that would be over if the series ended here.
+    saved: the saved pairs that are still open.
     """
 
     rows: Counter[int] = field(default_factory=Counter)
@@ -122,7 +124,7 @@ class _Sink:
         self._count = count
 
     def put(self, packets: Packets, last: int) -> None:
-        """Put packets into their ranges; `last` is the range for packets that only an end of capture reveals."""
+        """Put packets into their ranges; `last` is the range for packets that only the capture's end reveals."""
         series = self._series
         for batch in packet_rows(packets, series.asked):
             readable = batch["readable"].to_numpy()
@@ -140,7 +142,7 @@ class _Sink:
                 self._count(framed, 0)
 
     def close(self, exchange: str, bucket: int, seen: Iterable[StreamCount], totals: Totals) -> None:
-        """Put streams that are over."""
+        """Send streams that are over to an exchange, and add them to the totals."""
         streams = list(seen)
         for one in streams:
             totals.add_stream(one)

@@ -1,8 +1,8 @@
 """Puts IP fragments together across the borders of ranges.
 
 Each range is read as if nothing before it waited for fragments, and hands on its own fragments. Then one task goes
-through the few fragments of a whole series in order. For each range with fragments it reports the packets that wait
-before it. The range is then read again with these packets.
+through the few fragments of a whole series in order. For each range with fragments, it reports the packets that wait
+for fragments before that range. The range is then read again with these packets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())
 
 
 class FragmentLog(IpReader):
-    """Keeps the fragments that it receives, besides putting them together.
+    """Keeps the fragments that it receives, in addition to putting them together.
 
     Args:
         waiting: a reader whose state this one continues.
@@ -49,7 +49,8 @@ def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
 class FragmentTask:
     """All fragments of a series.
 
-    first: the number of its first new range. before: the state of fragments that wait before it; None if none do.
+    first: the number of the first new range of the series.
+    before: the state of fragments that wait before that range; None if none do.
     end: a number after all ranges.
     """
 
@@ -66,7 +67,8 @@ class FragmentTask:
 class FragmentsJoined:
     """The result of joining fragments.
 
-    waiting: by range number, the fragments that wait before ranges read without them, and at the end.
+    waiting: the fragments that wait, before each range that was read without them and at the end, by the number of the
+        range.
     waiting_count: how many packets wait for more fragments at the end.
     """
 
@@ -93,7 +95,7 @@ def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Coun
 
 
 def waiting_packets(saved: bytes | None) -> IpReader:
-    """Return the packets that wait for fragments, as reported by `join_fragments`."""
+    """Return the packets that wait for fragments, as `join_fragments` has reported them."""
     if saved is None:
         return IpReader()
     return decoded(saved, IpReader)

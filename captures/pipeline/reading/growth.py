@@ -1,11 +1,11 @@
-"""The state of a series, kept among the tables, so that it may grow.
+"""The state of a series, kept among the tables, so that the series may grow.
 
-A rotating capture continues from file to file. The state at the end of its last file is where the next begins:
-open connections, packets that wait for fragments, and counts. So files that are added to a series
-are read without those before them, and the tables are the same as if all had been read at once. Packets that only the
-end reveals, because no earlier bytes can come, are in a separate part, which the next run replaces.
+A rotating capture continues from file to file. The state at the end of its last file is where the next file begins:
+open connections, packets that wait for fragments, and counts. So files that are added to a series are read without
+those before them, and the tables are the same as if all had been read at once. Packets that only the end reveals,
+because no earlier bytes can come, are in a separate part, which the next run replaces.
 
-The folder `_series` (saving.py) has, for each series, one file with a `Growth`, one with the frames in which
+The folder `_series` (saving.py) has these files for each series: one with a `Growth`, one with the frames in which
 connections begin, and some with `mqproto.captures.pipeline.reading.packets.flows.OpenPair`s.
 """
 
@@ -27,29 +27,36 @@ from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
 FORM: Final = 15
-"""Raise this when the meaning of saved data changes. Data of another form is not used: a series
-that has grown is then read again as a whole."""
+"""The form of saved data, to be raised when the meaning of the data changes.
+
+Data of another form is not used: a series that has grown is then read again as a whole.
+"""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 KEPT_COUNT: Final = 1_024
-"""The content of this many last frames is kept, to recognize repetitions in the next file."""
+"""The number of last frames whose content is kept, to recognize repetitions in the next file."""
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
-"""Two ends that are silent for this long count as parted, so that the state of an endless capture
-does not grow with it. If they speak again, that is another connection."""
+"""The silence, in nanoseconds, after which two ends count as parted.
+
+It keeps the state of an endless capture from growing. If the ends speak again, that is another connection.
+"""
 
 
 @dataclass(slots=True)
 class Growth:
     """A series at the end of its last file; without arguments, an empty series.
 
-    files: all of them. frames_before: for each file, the frames in those before it.
-    last_ns: the time of the last frame; 0 without one.
-    range_count: the number of all ranges. frames, rows, framed: their sums, without rows that only the end reveals.
-    totals: those of streams that are over.
-    waiting: packets that wait for fragments, by state.py; None if none do.
+    files: all files of the series.
+    frames_before: for each file, the number of frames in the files before it.
+    last_ns: the time of the last frame; 0 if there is none.
+    range_count: the number of all ranges.
+    frames, rows, framed: the sums over all ranges, without rows that only the end reveals.
+    totals: the totals of streams that are over.
+    waiting: packets that wait for fragments, as encoded by state.py; None if none do.
     halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
-    translations: connections that repeat others behind address translation; for the same two ends, the last.
-    crossings: the hosts between which these are, with counts, as in mqproto.captures.translation.Crossings.
+    translations: connections that repeat others behind address translation; the last one for each two ends.
+    crossings: the hosts between which these translations are, with counts, as in
+        mqproto.captures.translation.Crossings.
     """
 
     files: tuple[CaptureFile, ...] = ()

@@ -1,12 +1,12 @@
 """Finds the series that are the halves of a TAP, and makes one capture of them.
 
-A full-duplex TAP may write one file for each direction. Two series are its halves if each has only one direction of its
-connections, they share a connection in opposite directions, and each acknowledges bytes that the
+A full-duplex TAP may write one file for each direction. Two series are its halves under three conditions. Each has only
+one direction of its connections, they share a connection in opposite directions, and each acknowledges bytes that the
 other may have sent. Their first frames show this.
 
-One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and writes a
-capture that all later stages read like any other, with a table of where each frame is in its own file. Both are deleted
-after the run. So halves that have grown are read again from the beginning.
+One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging). It writes a
+capture that all later stages read like any other, and a table that shows where each frame is in its own file. Both are
+deleted after the run. So halves that have grown are read again from the beginning.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
 """The files of both halves, each in order."""
 
 ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
-"""The origin of a merged capture's frame: its file, counted over both halves, its number and its offset there."""
+"""The origin of a frame in a merged capture.
+
+It is the place of its file among the files of both halves, and its number and offset in that file.
+"""
 BUFFER_BYTES: Final = 1 << 20
-"""How many bytes are sent at a time to where the tables are."""
+"""The number of bytes that are sent at a time to where the tables are."""
 ROWS: Final = 65_536
-"""How many origins are written at a time."""
+"""The number of origins that are written at a time."""
 
 
 class Numbers(NamedTuple):
@@ -55,10 +58,13 @@ class Numbers(NamedTuple):
 
 
 class Ways(dict[tuple[Endpoint, Endpoint], Numbers]):
-    """The directions in the first frames of a series, with the numbers of the first segment with an ACK."""
+    """The directions in the first frames of a series, each with the numbers of its first segment with an ACK."""
 
     def belong_to(self, other: Ways) -> int:
-        """Return how many connections have one direction here and the other there; 0 if any does not fit."""
+        """Return how many connections have one direction here and the other direction in `other`.
+
+        Return 0 if any connection does not fit.
+        """
         if self.keys() & other.keys():
             return 0
         shared = [(numbers, other[ends[::-1]]) for ends, numbers in self.items() if ends[::-1] in other]
@@ -71,7 +77,7 @@ def _follows(one: Numbers, two: Numbers) -> bool:
 
 
 def ways_of(files: Iterable[CaptureFile]) -> Ways:
-    """Return the directions in a series' first frames; nothing if a connection has both directions there."""
+    """Return the directions in a series' first frames; none if a connection has both directions there."""
     ip = IpReader()
     ways = Ways()
     for number, frame in enumerate(readable_frames(files), 1):
@@ -88,7 +94,7 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Two halves, and the file to merge them into; the origins of its frames are stored beside it.
+    """Two halves, and the file to merge them into; the origins of its frames are stored next to it.
 
     name: the name of the file, which is kept with the tables, where every task can reach it.
     """
@@ -105,8 +111,10 @@ class MergeTask:
 class Merged:
     """The result of merging two halves.
 
-    file: the capture. origins: the path or URI of the file with an ORIGIN for each of its frames.
-    totals, damage: by file path: counts of frames, and damage that ended the reading of a file.
+    file: the merged capture.
+    origins: the path or URI of the file with an ORIGIN for each frame of the capture.
+    totals: the counts of frames in each file, by path.
+    damage: the damage that ended the reading of a file, by path.
     """
 
     file: CaptureFile
@@ -116,7 +124,7 @@ class Merged:
 
 
 class Origins(NamedTuple):
-    """The origins of some frames, as columns: the place of the file, the number and the offset in it."""
+    """The origins of some frames, as columns: the place of each one's file, and its number and offset there."""
 
     file: Integers
     frame: Integers
@@ -200,7 +208,7 @@ def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged
 
 @contextmanager
 def _written(store: Store, name: str) -> Iterator[BinaryIO]:
-    """Provide a file of any size to write in the block."""
+    """Provide a file of any size to write to in the block."""
     target = store.path(name)
     if store.folder is None:
         place = place_of(target)

@@ -1,7 +1,7 @@
 """The beginnings of connections in a range, which show whether connections are the same.
 
-These are the segments for mqproto.captures.translation.Translations: for each pair of ends the first,
-those with a SYN, and after each of these the first with payload.
+These are the segments for mqproto.captures.translation.Translations. For each pair of ends, they are the first segment,
+the segments with a SYN, and the first segment with payload after each of these.
 """
 
 from __future__ import annotations

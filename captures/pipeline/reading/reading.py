@@ -26,8 +26,8 @@ from mqproto.captures.translation import TellingSegment, Translation
 class Place:
     """A range of a series.
 
-    number: counted from 0 over the series.
-    frames_before: the frames in the earlier files of the series.
+    number: the number of the range, counted from 0 over the series.
+    frames_before: the number of frames in the earlier files of the series.
     halves: interfaces of TAPs that are read as another interface, as in mqproto.captures.net.taps.
     translations: connections that are read as another connection, as in mqproto.captures.translation.
     """
@@ -49,9 +49,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Ranges of one file, several only if it is packed.
+    """The ranges of one file that are read together; there are several only if the file is packed.
 
-    waiting: by range number, packets that wait for fragments before some of these ranges.
+    waiting: the packets that wait for fragments before some of these ranges, by the number of the range.
     """
 
     addresses: Addresses
@@ -66,10 +66,10 @@ class ReadTask:
 class RangeRead:
     """The result of reading a range.
 
-    totals: those of its frames; the counts of streams are known later.
-    has_fragments: whether IP packets in it came in fragments.
-    openings: the segments that begin connections in it.
-    back_ns: how far times go back in it, as in mqproto.captures.points.Point.
+    totals: the totals of the range's frames; the counts of streams become known later.
+    has_fragments: whether IP packets in the range came in fragments.
+    openings: the segments that begin connections in the range.
+    back_ns: how far times go back in the range, as in mqproto.captures.points.Point.
     """
 
     place: int

@@ -19,7 +19,7 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 ROWS_AT_A_TIME: Final = 32_768
 
 PACKETS: Final = packets.PACKETS.schema
-"""The table of packets."""
+"""The columns of the table of packets."""
 FOUND: Final = pa.schema(
     [
         ("readable", pa.int64()),
@@ -29,11 +29,11 @@ FOUND: Final = pa.schema(
         *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
     ]
 )
-"""The columns of packets found in their connections, before they have their numbers.
+"""The columns of packets that were found in their connections, before they have their numbers.
 
-readable, order, position: all packets of a series are ordered by these.
+readable, order, position: the order of all packets of a series.
 frame, first_frame: counted from 1 over the series.
-connection: the number of its first frame; null for a Ping.
+connection: the number of the connection's first frame; null for a Ping.
 
 The other columns are those of PACKETS.
 """
@@ -43,7 +43,7 @@ def packet_rows(packets: Packets, asked: Asked) -> Iterator[pa.RecordBatch]:
     """Yield packets as rows of FOUND, in their order.
 
     Args:
-        asked: what to read from them besides their fields.
+        asked: what to read from packets in addition to their fields.
     """
     streams = packets.streams
     hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
@@ -87,7 +87,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
     """Return Pings as rows of FOUND.
 
     Args:
-        first_number: the series' number of the first frame in the file of `pings`, less 1.
+        first_number: the number, in the series, of the first frame in the file of `pings`, minus 1.
     """
     data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
     size = np.array([len(ping.data) for ping in pings], dtype=np.int64)
@@ -117,7 +117,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
 
 
 def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
-    """Return every host once; and, by column name, the index of each row's host, or its port."""
+    """Return every host once, and columns with the index of each row's host, or with its port, by column name."""
     hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
     place = {host: index for index, host in enumerate(hosts)}
     columns: dict[str, Any] = {}

@@ -20,7 +20,7 @@ assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - le
     "all that is counted"
 )
 CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
-"""The same columns in transit; `connection` is the number of the connection's first frame."""
+"""The same columns for streams in transit; `connection` is the number of the connection's first frame."""
 
 
 def closed_rows(seen: Iterable[StreamCount]) -> pa.RecordBatch:

@@ -25,9 +25,9 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 class SeriesFiles:
     """The files of a series, in order.
 
-    frames_before: for each file, the frames in the files before it.
+    frames_before: for each file, the number of frames in the files before it.
     connections: the numbers of all frames in which connections begin.
-    origins: if its files were merged into one capture, the file with the origins of that capture's frames.
+    origins: the file with the origins of frames, if the files of the series were merged into one capture.
     """
 
     name: str
@@ -37,10 +37,10 @@ class SeriesFiles:
     origins: str | None = None
 
     def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
-        """Return the origins of frames, given by their numbers over the whole series.
+        """Return the origins of frames, which are given by their numbers over the whole series.
 
         Args:
-            offsets: their offsets in the capture that was read.
+            offsets: the offsets of these frames in the capture that was read.
         """
         if self.origins is not None:
             return origins_at(self.origins, numbers)
@@ -53,8 +53,9 @@ class SeriesFiles:
 class WriteTask:
     """A range whose packets are known.
 
-    place: None for packets that only the end of the series reveals.
-    name: the name of the part. rows_before, framed_before: in the ranges before it.
+    place: the range; None for packets that only the end of the series reveals.
+    name: the name of the part.
+    rows_before, framed_before: the number of rows, and of framed packets, in the earlier ranges.
     """
 
     store: Store

@@ -34,14 +34,17 @@ Word = Callable[[str | None], int | None]
 
 
 def embedded(facts: Facts) -> str:
-    """Return JSON: each message is a list of values in the order of `columns`; a text is its place in `words`.
+    """Return JSON in which each message is a list of values in the order of `columns`.
 
-    Times are µs since 1970. marks: its security at a glance, in words that have a style; security: the same in full.
-    Both are mostly empty.
-    styles: how each outcome is shown. called: the names that people use for queues.
-    partial: whether some findings of messages are left out here.
+    A text is given as its place in `words`. Times are in µs since 1970.
 
-    It may be put between script tags: no text in it can end them.
+    marks, security: the message's security at a glance, in words that have a style; and the same in full. Both are
+        mostly empty.
+    styles: how each outcome is shown.
+    called: the names that people use for queues.
+    partial: whether some findings about messages are left out here.
+
+    The JSON may be put between script tags, because no text in it can end them.
     """
     words: dict[str, int] = {}
 

@@ -47,7 +47,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         embedded_limit: the page lets readers look up all messages if there are at most this many.
 
     Raises:
-        TablesError: no captures were analysed into this folder.
+        TablesError: no captures were analyzed into this folder.
     """
     if tables.row is None:
         raise TablesError(

@@ -1,7 +1,7 @@
-"""The report as one HTML file without network or other files; its only script is the search.
+"""The report as one HTML file that needs neither a network nor other files; its only script is the search.
 
-`page.html.j2` is the page. All values in it are escaped. The page also forbids its browser to run or load
-anything except the parts named here by their digests.
+`page.html.j2` is the template of the page. All values in it are escaped. The page also forbids its browser to run or
+load anything except the parts that it names by their digests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HERE: Final = files("mqproto.captures.pipeline.report")
 
 
 def page(facts: Facts) -> str:
-    """Return the whole file. The same facts give the same text."""
+    """Return the whole file; the same facts always give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     return _environment().from_string(HERE.joinpath("page.html.j2").read_text("utf-8")).render(
         facts=facts,
@@ -89,7 +89,7 @@ def _environment() -> Environment:
 
 
 def _harmless(value: Any, limit: int | None = TEXT_LIMIT) -> Any:
-    """Return a text as harmless HTML; a value that is already HTML stays."""
+    """Return a text as harmless HTML; a value that is already HTML stays as it is."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return do_mark_safe(escaped(value, limit)) if is_text else value
 
@@ -104,7 +104,10 @@ def _digest(text: str) -> str:
 
 
 def _slow(facts: Facts) -> list[tuple[int, str, Spell, dict[str, Iterable[str]]]]:
-    """Return all slow times, the longest first: length, hop or queue, spell, and the search that finds them."""
+    """Return all slow times, the longest first.
+
+    Each has its length, the title of the hop or queue, the spell, and the search that finds the hop or queue.
+    """
     found = []
     rows: list[Queue | Hop] = [*facts.queues.queues, *facts.routes.hops]
     for each in rows:

@@ -1,4 +1,4 @@
-"""The report for a terminal, and for programs."""
+"""The report as text for a terminal, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -189,10 +189,10 @@ def _one_line(row: dict[str, Any]) -> str:
 
 
 def story(row: dict[str, Any], told: Story) -> Iterator[str]:
-    """Return the story of one message.
+    """Yield the story of one message, line by line.
 
     Args:
-        row: as HISTORIES has it.
+        row: the message's row of HISTORIES.
     """
     message, queue, delivery = (harmless(row[name]) for name in ("message", "queue", "delivery"))
     yield f"{harmless(row['label']) or '(no label)'}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
@@ -213,7 +213,7 @@ def story(row: dict[str, Any], told: Story) -> Iterator[str]:
 
 
 def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
-    """Return the story of one message for programs."""
+    """Return the story of one message as JSON for programs."""
     steps = [
         {
             "time_ns": step.time_ns,
@@ -228,7 +228,7 @@ def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
-    """Return the facts for programs; times in ns since 1970."""
+    """Return the facts as JSON for programs; times are in ns since 1970."""
     messages = facts.messages
     return {
         "captures": _some(facts.captured, "files size_bytes frames damaged first_ns last_ns"),
@@ -277,7 +277,7 @@ def _ends(of: Messages | Queue) -> dict[str, Any]:
 
 
 def _counts(found: Security) -> dict[str, Any]:
-    """Return the counts; `weak` has the number of messages that depend on each weak hash and cipher."""
+    """Return the counts; `weak` has the number of messages that depend on each weak hash or cipher."""
     counts = asdict(found)
     for name in ("signatures", "ciphers"):
         counts[name] = counts[name][:BRIEFED]
@@ -285,7 +285,7 @@ def _counts(found: Security) -> dict[str, Any]:
 
 
 def _course(course: Course | None) -> dict[str, Any] | None:
-    """Return a course for programs; steps in which nothing began have no durations."""
+    """Return a course as JSON for programs; steps in which nothing began have no durations."""
     if course is None:
         return None
 

@@ -21,7 +21,7 @@ CAPTURES: Final = sessions.CAPTURES.schema
 class FileRead:
     """The result of reading a file: the number of its ranges, its frames, and its damage.
 
-    back_ns: how far times go back in it.
+    back_ns: how far times go back in the file.
     """
 
     ranges: int = 0
@@ -30,7 +30,7 @@ class FileRead:
     back_ns: int = 0
 
     def add(self, read: RangeRead) -> None:
-        """Add one of its ranges."""
+        """Add the result of one range of the file."""
         self.ranges += 1
         before_ns, first_ns = self.totals.last_ns, read.totals.first_ns
         back_ns = 0 if before_ns is None or first_ns is None else before_ns - first_ns

@@ -52,9 +52,14 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""The keys of the tables' state. In order: each series' `Known`, by name; whether packets have the texts of bodies;
-whether they have the results of keys; by path, why files were refused; the state of judging; and how often each
-severity and code was found.
+"""The last of the keys of the tables' state. These are the values of all keys, in order.
+
+1. Each series' `Known`, by name.
+2. Whether packets have the texts of bodies.
+3. Whether packets have the results of keys.
+4. Why files were refused, by path.
+5. The state of judging.
+6. How often each severity and code was found.
 """
 
 
@@ -78,7 +83,7 @@ class ScanTask:
 class Result:
     """The result of a run.
 
-    known: files that earlier runs have read.
+    known: the files that earlier runs have read.
     codes: how often each severity and code was found, over all runs.
     """
 
@@ -126,10 +131,10 @@ def analyse(
     keys: Sequence[str] = (),
     found: Inventory | None = None,
 ) -> Result:
-    """Read captures into tables. Files already in them, by content, are not read again.
+    """Read captures into tables; files whose content is already in the tables are not read again.
 
-    New files of a series are read after those that were read before, and continue their connections; see
-    mqproto.captures.pipeline.run.known.to_read for those that do not come after them.
+    New files of a series are read after those that were read before, and continue their connections. For new files that
+    do not come after the earlier ones, see mqproto.captures.pipeline.run.known.to_read.
 
     Args:
         paths: files, and folders with files.
@@ -140,7 +145,8 @@ def analyse(
         found: the inventory of the paths, if there is one already.
 
     Raises:
-        TablesError: as for `Tables.run`; or bodies or keys are requested, but were not for earlier packets.
+        TablesError: as for `Tables.run`; or texts of bodies, or keys, are requested, but were not requested for earlier
+            packets.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
@@ -282,7 +288,7 @@ def _emptied(engine: Engine, run: Run) -> Iterator[None]:
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint) -> bool:
-    """Whether a series has judged packets that are read again, or new packets before the limit for quiet messages."""
+    """Whether judged packets of a series are read again, or new packets lie before the limit for quiet messages."""
     if work.known is not None:
         return False
     first_ns = work.files[0].first_ns
@@ -296,11 +302,12 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint)
 def _tidied(
     run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
-    """Merge small parts of earlier runs; return each new part with those that it replaces.
+    """Merge small parts of earlier runs; return each new part with the names of the parts that it replaces.
 
     Args:
-        parts: those that stay.
-        lists: names of parts that are merged only within their list, which then has the new name.
+        parts: the parts that stay.
+        lists: lists of names of parts. Such a part is merged only with parts of the same list, which then has the name
+            of the new part.
     """
     places = {name: place for place, names in enumerate(lists) for name in names}
     keyed = (
@@ -355,7 +362,12 @@ class _Job:
         again: str | None = None,
         puts: bool = True,
     ) -> None:
-        """Run one stage for all series, given their tasks by bucket, and a function that takes the results."""
+        """Run one stage for all series.
+
+        Args:
+            tasks_of: a function that returns the tasks of a series, by bucket.
+            take: a function that takes each result.
+        """
         tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
         results = self._engine.carry_out(
             stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again, puts=puts
@@ -390,7 +402,10 @@ class _Job:
             work.place(scans)
 
     def _address(self) -> None:
-        """Assign buckets to the rows of each series: every range and every bucket of pairs has its own."""
+        """Assign buckets to the rows of each series.
+
+        Every range, and every part of the pairs of ends, has a bucket of its own.
+        """
         streams = sum(len(work.places) + 1 for work in self._works)
         ranges = pairs = 0
         for number, work in enumerate(self._works):
@@ -399,8 +414,10 @@ class _Job:
             pairs += work.buckets
 
     def _read(self) -> None:
-        """Read every range; read it again if it has fragments of packets that began before it, or connections that
-        address translation repeats.
+        """Read every range, and read some ranges again.
+
+        A range is read again if it has fragments of packets that began before it, or connections that address
+        translation repeats.
         """
         self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
         self._of_all(
@@ -459,7 +476,7 @@ def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> li
 
 
 def _read_tasks(work: Work) -> Iterable[tuple[int, ReadTask]]:
-    """Yield the ranges of a packed file in one task, because it is unpacked only once; all others by themselves."""
+    """Yield a task for each range, but only one for all ranges of a packed file, which is unpacked only once."""
     packed: defaultdict[str, list[Place]] = defaultdict(list)
     for place in work.places:
         if place.reading.file.packing:

@@ -29,18 +29,22 @@ from mqproto.captures.pipeline.tables.parts import Store
 class Known:
     """The state of a series in the tables.
 
-    files: their paths, by fingerprint. origins: to recognize them if they have been packed since.
-    packets: its parts of the table of packets: name, number of rows, and number of packets. The last is `end`.
+    files: the paths of the files, by fingerprint.
+    origins: values that identify the files if they have been packed since then.
+    packets: the series' parts of the table of packets: name, number of rows, and number of packets of each. The last
+        part is `end`.
     end: the part with rows that only the end of the series reveals; "" if there is none.
-    captures: its parts of the table of captures.
-    streams, open_streams: its parts of the table of streams, for those that are over, and those that may continue.
-    damage: file, offset and reason.
-    form: the form of its saved data; see mqproto.captures.pipeline.reading.growth.
-    growth, connections: the files with its Growth and its connections. open_pairs: the files with open pairs.
-    one_way: whether its first frames have only one direction of each connection.
-    halves: the series that are joined in it, as the halves of a TAP.
+    captures: the series' parts of the table of captures.
+    streams, open_streams: the series' parts of the table of streams: for streams that are over, and for streams that
+        may continue.
+    damage: file, offset and reason of each damage.
+    form: the form of the saved data; see mqproto.captures.pipeline.reading.growth.
+    growth, connections: the files with the Growth and the connections of the series.
+    open_pairs: the files with open pairs.
+    one_way: whether the first frames have only one direction of each connection.
+    halves: the series that are joined in this one, as the halves of a TAP.
     translated: texts about connections that repeat others behind address translation.
-    conflicts: texts about frames that contradict one another, after the code of the finding.
+    conflicts: texts about frames that contradict one another, each after the code of its finding.
     """
 
     files: dict[str, str]
@@ -69,7 +73,7 @@ class Known:
 
     @property
     def part_names(self) -> set[str]:
-        """The names of all its parts."""
+        """The names of all parts of the series."""
         return {*self.captures, *self.streams, *self.saved, *(name for name, _, _ in self.packets)}
 
     def packet_parts(self, series: str, new: Container[str], store: Store) -> Iterator[PacketPart]:
@@ -95,10 +99,11 @@ class Known:
 class ToRead(NamedTuple):
     """A series with files to read.
 
-    growth: its state after its first files, which are not read again; None if all are read.
-    known: its state in the tables; None if it is new.
-    halves: the files of each half, if it consists of the halves of a TAP; see mqproto.captures.pipeline.run.pairing.
-    replaces: the series that it replaces.
+    growth: the state of the series after its first files, which are not read again; None if all are read.
+    known: the state of the series in the tables; None if the series is new.
+    halves: the files of each half, if the series consists of the halves of a TAP; see
+        mqproto.captures.pipeline.run.pairing.
+    replaces: the series that this one replaces.
     one_way: as in Known.
     """
 
@@ -113,9 +118,9 @@ class ToRead(NamedTuple):
 def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
     """Decide how to read a series with new files.
 
-    New files are read after the files of earlier runs. If their frames are not later, all files are read again; but if
-    some files no longer exist, the new ones become a separate series, which later files may join. All files are also
-    read again if only the new ones reveal a TAP.
+    New files are read after the files of earlier runs. If their frames are not later, all files are read again. But if
+    some of the earlier files no longer exist, the new ones become a separate series, which later files may join. All
+    files are also read again if only the new ones reveal a TAP.
 
     Args:
         store: the store of the tables.
@@ -157,14 +162,17 @@ def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:
-    """Whether files of earlier runs must now be read with other TAPs, and all of them still exist."""
+    """Whether files of earlier runs must now be read with other TAPs, and all of these files still exist."""
     if not growth.range_count or halves_of(grown.files) == growth.halves:
         return False
     return not any(is_changed(file) for file in growth.files)
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
-    """Return a function that says whether these series contain a file, by its content, even if it was packed later."""
+    """Return a function that tells whether these series contain a file.
+
+    Files are compared by content, even if a file was packed later.
+    """
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}
     origins = {Origin(*origin) for each in every for origin in each.origins}

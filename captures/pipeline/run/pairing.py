@@ -21,14 +21,15 @@ def all_to_read(
     is_read: Callable[[CaptureFile], bool],
     store: Store,
 ) -> Iterator[ToRead]:
-    """Yield the series to read, from those with new files: two halves of a TAP become one series.
+    """Yield the series to read, given those with new files; two halves of a TAP become one series.
 
-    If earlier runs have read a half by itself, or both as one, all files are read again if they still exist. If not,
-    the new files are read by themselves.
+    Earlier runs may have read a half on its own, or both halves as one. All files are then read again if they still
+    exist. If not, the new files are read on their own.
 
     Args:
-        new, known: series of this run, and those of earlier ones.
-        is_read: whether earlier series have a file.
+        new: the series of this run.
+        known: the series of earlier runs.
+        is_read: a function that returns whether an earlier series has a file.
         store: the store of the tables.
     """
     left = {series.name: series for series in new}
@@ -58,7 +59,10 @@ def all_to_read(
 
 
 def _pairs(ways: Mapping[str, Ways], one_way: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield series that belong together, at least one of them new; those with the most shared connections first."""
+    """Yield pairs of series that belong together, beginning with those that share the most connections.
+
+    At least one series of each pair is new.
+    """
     shared = {
         pair: ways[pair[0]].belong_to(ways[pair[1]])
         for pair in combinations(sorted(ways), 2)
@@ -98,10 +102,10 @@ def _together(
 
 
 def _there(known: Known, new: Iterable[CaptureFile] = ()) -> list[CaptureFile] | None:
-    """Return the files of a series as they were read; None if one is gone or has changed.
+    """Return the files of a series as they were read; None if any of them is gone or has changed.
 
     Args:
-        new: files to be read; they may include files of the series that have grown since.
+        new: files that will be read. They may include files of the series that have grown since then.
     """
     found = []
     grown = {file.path for file in new}
@@ -123,7 +127,10 @@ def _name_of(one: str, other: str) -> str:
 
 
 def _free(name: str, known: Mapping[str, Known]) -> str:
-    """Return a free name: this one, or one with a number if this belongs to halves whose files are gone."""
+    """Return a name that is not taken: this one, or one with a number if this name is known.
+
+    It is then the name of halves whose files are gone.
+    """
     names = [name]
     while names[-1] in known:
         names.append(f"{name} ({len(names) + 1})")

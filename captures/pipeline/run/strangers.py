@@ -20,7 +20,7 @@ ROW_LIMIT: Final = 65_536
 
 
 class OtherSystemError(CaptureError):
-    """A capture from a system other than the one in the tables: it is undamaged, but not read."""
+    """A capture from a system other than the one in the tables; it is undamaged, but is not read."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"
@@ -29,10 +29,11 @@ class OtherSystemError(CaptureError):
 def apart(
     works: Sequence[Work], known: Mapping[str, Known], store: Store
 ) -> tuple[list[Work], list[CaptureError]]:
-    """Return the series that may come from the same system as earlier ones; and why others are not read.
+    """Return the series that may come from the same system as earlier ones, and why the others are not read.
 
     Args:
-        works: series whose packets are written. store: the store of the tables.
+        works: series whose packets are written.
+        store: the store of the tables.
     """
     if len(known) + len(works) < 2:
         return list(works), []
@@ -56,7 +57,7 @@ def apart(
 
 
 def _contents(paths: Iterable[str]) -> dict[Hashable, int]:
-    """Return digests of the first messages that leave their sources, by identifier."""
+    """Return digests of the first messages that are just leaving their sources, by identifier."""
     found: dict[Hashable, int] = {}
     for message, digest in _leaving(paths):
         found.setdefault(message, digest)

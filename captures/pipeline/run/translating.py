@@ -16,7 +16,7 @@ from mqproto.captures.translation import Crossings, Translation, Translations
 
 
 class Translated:
-    """The known address translations once all ranges have been read.
+    """The address translations that are known once all ranges have been read.
 
     Args:
         growth: the state before the new ranges.
@@ -24,7 +24,7 @@ class Translated:
 
     Attributes:
         in_force: translations that apply after these ranges, as in mqproto.captures.pipeline.reading.growth.Growth.
-        crossings: all up to now.
+        crossings: all crossings up to now.
     """
 
     def __init__(self, growth: Growth, reads: Iterable[RangeRead]) -> None:

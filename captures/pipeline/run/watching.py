@@ -1,8 +1,8 @@
 """Watches folders for new captures: complete ones go into the tables, batch by batch.
 
-Structured Streaming reports new files, and repeats those of unfinished batches. A run of `analyse` puts them into
-the tables, all or none, and recognizes by content the files already there. So each capture counts once, even if
-this program or its Java is killed.
+Structured Streaming reports new files, and repeats those of unfinished batches. A run of `analyse` puts either all or
+none of them into the tables, and recognizes by content the files that are already there. So each capture counts once,
+even if this program or its Java process is killed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def watch(
     """Read new captures in folders into tables until Ctrl-C, which abandons unfinished work.
 
     Args:
-        told: called with the result of each batch.
+        told: is called with the result of each batch.
         names: the names of queue managers and queues.
         range_bytes: how much of a file one task reads.
         body_texts, keys: as for `analyse`.
         settle_s: the last file of a series is complete after this many seconds without a write.
-        interval_s: the time between two searches of the folders; `settle_s` if that is less.
+        interval_s: the time between two searches of the folders; `settle_s` if that is shorter.
 
     Raises:
         UsageError: a folder does not exist.

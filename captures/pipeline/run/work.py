@@ -36,17 +36,21 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
-"""The most parts into which the connections of a series are split; as many tasks may read them at a time."""
+"""The largest number of parts into which the connections of a series are split.
+
+As many tasks may read them at the same time.
+"""
 
 
 @dataclass(slots=True)
 class SeriesResult:
     """The result for a series.
 
-    files: all of them. new: how many of them, the last ones, this run has read.
-    totals: as from one reader of all its files, one after another.
-    damage: for files of this run that could be read only in part.
-    halves: if it consists of the halves of a TAP, the first file of each.
+    files: all files of the series.
+    new: how many of these files, the last ones, this run has read.
+    totals: the totals that one reader would find in all files, one after another.
+    damage: the damage of files that this run could read only in part.
+    halves: the first file of each half, if the series consists of the halves of a TAP.
     """
 
     name: str
@@ -61,16 +65,16 @@ class Work:
     """A series, and the results of each stage for its new files.
 
     Attributes:
-        sources: the files to read: its new files, or one merged from them.
-        asked: what to read from packets besides their fields.
-        buckets: how many parts its pairs of ends are split into.
-        addresses: where its rows go, once the number of ranges is known.
-        replaces: the series that it replaces.
-        places: its new ranges, once they are known.
-        wanting: ranges that were read without packets that wait for fragments before them, or without known
-            address translation.
-        connections: by bucket, the result of reading them.
-        parts: the parts written.
+        sources: the files to read: the new files of the series, or one file merged from them.
+        asked: what to read from packets in addition to their fields.
+        buckets: the number of parts into which the series' pairs of ends are split.
+        addresses: where the series' rows go, once the number of ranges is known.
+        replaces: the series that this one replaces.
+        places: the new ranges of the series, once they are known.
+        wanting: ranges that were read without packets that wait for fragments before them, or without known address
+            translation.
+        connections: the result of reading the connections of each bucket.
+        parts: the parts that were written.
     """
 
     def __init__(self, run: Run, to_read: ToRead, asked: Asked) -> None:
@@ -117,7 +121,7 @@ class Work:
         return self.growth.range_count + len(self.places)
 
     def place(self, scans: dict[str, list[Scanned]]) -> None:
-        """Place the series' ranges, now that the frames are found."""
+        """Determine the ranges of the series, now that the places of its frames are known."""
         places: list[Place] = []
         frames = self.growth.frames
         self._taps = self.growth.halves if self.growth.range_count else halves_of(self.sources)
@@ -130,11 +134,15 @@ class Work:
         self.places = tuple(places)
 
     def address(self, series: int, ranges: int, pairs: int, streams: int) -> None:
-        """Set the buckets for its rows: the first for its new ranges, for its pairs of ends, and for their streams."""
+        """Set the buckets for the series' rows.
+
+        The arguments are the bucket of the series, and the first bucket for its new ranges, for its pairs of ends, and
+        for the streams of these pairs.
+        """
         self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
 
     def read_task(self, places: Iterable[Place]) -> ReadTask:
-        """Return ranges to read in one task, with packets now known to wait for fragments before them."""
+        """Return the task that reads some ranges, with the packets now known to wait for fragments before them."""
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
@@ -146,7 +154,7 @@ class Work:
         return [self._reads[place.number] for place in self.places]
 
     def take_reads(self, reads: Iterable[RangeRead]) -> None:
-        """Take the results of ranges, which may have been read again."""
+        """Take the results of reading ranges, some of which may have been read again."""
         self._reads |= {read.place: read for read in reads}
 
     def fragment_tasks(self) -> Iterator[FragmentTask]:
@@ -157,13 +165,16 @@ class Work:
             yield FragmentTask(self.series.name, first, before, self.end)
 
     def take_fragments(self, joined: FragmentsJoined) -> None:
-        """Take the places where packets wait for fragments."""
+        """Take the packets that wait for fragments before ranges, and mark these ranges to be read again."""
         self._waiting |= joined.waiting
         self._waiting_count = joined.waiting_count
         self.wanting = [place for place in self.places if place.number in joined.waiting]
 
     def translate(self) -> None:
-        """Apply translations, now that openings are known; ranges with translated connections will be read again."""
+        """Apply translations, now that openings are known.
+
+        Ranges with connections that are translated will be read again.
+        """
         translated = Translated(self.growth, self.reads)
         self._translated = translated
         self.places = tuple(
@@ -192,7 +203,7 @@ class Work:
 
     @property
     def last_ns(self) -> int:
-        """The time of the last frame, since 1970; 0 if there is none."""
+        """The time of the last frame, in nanoseconds since 1970; 0 if there is none."""
         return max(self.growth.last_ns, *(read.totals.last_ns or 0 for read in self.reads), 0)
 
     def take_connections(self, read: ConnectionsRead) -> None:
@@ -213,11 +224,11 @@ class Work:
 
     @property
     def packet_paths(self) -> list[str]:
-        """Return the paths of its new packets, before the run is over."""
+        """Return the paths of the parts with the series' new packets, before the run is over."""
         return [self._store.path(part.name) for part in self.parts if part.table == "packets"]
 
     def captures_table(self) -> pa.Table:
-        """Return the table of its new files."""
+        """Return the table of captures for the series' new files."""
         if self._merged is None:
             found = {file.path: FileRead() for file in self.files}
             for place, read in zip(self.places, self.reads, strict=True):
@@ -239,7 +250,7 @@ class Work:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
-        """Yield, by bucket, a task for each range, and one for the rows that only the end reveals."""
+        """Yield a task for each range, and one for the rows that only the end reveals, each with its bucket."""
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
@@ -251,7 +262,7 @@ class Work:
             yield self.addresses.range(number), task
 
     def stream_tasks(self) -> Iterator[tuple[int, StreamsTask]]:
-        """Yield one task for each bucket of pairs, by bucket."""
+        """Yield one task for each bucket of pairs, each with the bucket of its streams."""
         prefix = f"streams/{self.key}-{self._run.name}"
         for bucket in range(self.buckets if self.end else 0):
             closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
@@ -259,11 +270,11 @@ class Work:
             yield self.addresses.streams + bucket, task
 
     def _rows_before(self) -> list[int]:
-        """Return the number of rows before each range, before rows that only the end reveals, and in all."""
+        """Return the number of rows before each range, before the rows that only the end reveals, and in total."""
         return self._counted(self.growth.rows, [each.rows for each in self.connections])
 
     def _framed_before(self) -> list[int]:
-        """Return the number of packets before the same places."""
+        """Return the number of framed packets before the same places as in `_rows_before`."""
         return self._counted(self.growth.framed, [each.framed for each in self.connections])
 
     def _counted(self, before: int, found: Sequence[Counter[int]]) -> list[int]:
@@ -275,7 +286,7 @@ class Work:
         return list(accumulate(counts, initial=before))
 
     def save(self) -> Known:
-        """Save the state for a later run."""
+        """Save the state of the series for a later run, and return it."""
         prefix = f"{self.key}-{self._run.name}"
         growth = self._grown()
         saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, growth)])
@@ -350,7 +361,7 @@ class Work:
         return totals
 
     def result(self) -> SeriesResult:
-        """Return the series' result."""
+        """Return the result for the series."""
         totals = self._totals()
         for each in self.connections:
             totals.add(each.open_totals)

@@ -1,10 +1,11 @@
-"""Finds new captures in folders, and which of them are complete, as the input of a Spark stream.
+"""Finds new captures in folders and determines which are complete, as the input of a Spark stream.
 
-A sniffer begins a new file when one is large or old enough. So a file of a series is complete when there is a later
-one. The last one, and a file outside any series, is complete when nothing has been written to it for a while.
+A sniffer begins a new file when the current one is large or old enough. So a file of a series is complete when there is
+a later one. The last file of a series, and a file outside any series, is complete when nothing has been written to it
+for a while.
 
-A file is known by its content before it was packed: its first MiB and its size. If more is written to a file that
-counted as complete, it is another file, and comes again.
+A file is identified by the first MiB of its unpacked content and its unpacked size. If more is written to a file that
+counted as complete, it counts as another file, and is returned again.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from mqproto.captures.pipeline.source.storage import opened
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
-"""A file that changed more recently than this may change again unnoticed: kernels count time in ticks."""
+"""A duration. A file that last changed less than this long ago may change again unnoticed, because kernels count time
+in ticks.
+"""
 HEAD_BYTES: Final = 1 << 20
 KEPT: Final = 1 << 16
-"""How many files are remembered, so that they are examined again only if they change."""
+"""The number of files to remember, so that they are examined again only if they change."""
 
 
 class Arrival(NamedTuple):
-    """A file as it is now.
+    """The current state of a file.
 
     content: 16 hexadecimal digits that identify its unpacked content.
-    changed_ns: when it was last changed, renamed or moved.
+    changed_ns: the time at which it was last changed, renamed or moved.
     """
 
     path: str
@@ -45,7 +48,7 @@ class Arrival(NamedTuple):
 
 
 def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arrival]:
-    """Return all captures in folders and their subfolders, in the order in which they were changed."""
+    """Return all captures in folders and their subfolders, ordered by the time of their last change."""
     changed: dict[str, int] = {}
     contents: dict[str, str] = {}
     series: defaultdict[str, list[tuple[Any, str]]] = defaultdict(list)
@@ -71,7 +74,7 @@ def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arriva
 
 @lru_cache(KEPT)
 def _look(path: str, _changed_ns: int, _size_bytes: int) -> tuple[str, int | None]:
-    """Return the identity of a file's content, and the time of its first frame."""
+    """Return the identity of a file's content and the time of its first frame."""
     first_ns, stated, head, count = None, None, b"", 0
     with suppress(CaptureError, PermissionError):
         file = look_at(path)

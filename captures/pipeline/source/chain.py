@@ -1,8 +1,9 @@
-"""Goes from block to block of a pcapng file, many at a time.
+"""Walks through the blocks of a pcapng file, many at a time.
 
-Each block states its length, so the next is known only after looking at it. But nearly all are of one type and begin at
-32-bit words: everything that looks like one is found at once. Where each such place leads to the next one, they are the
-blocks that a single-step walk would reach. All others are visited one by one, so the contents of frames do not matter.
+Each block states its length, so the next one can be found only by looking at this one. But nearly all blocks are of one
+type and begin at 32-bit words, so everything that looks like one is found at once. Where each such place leads to the
+next one, they are the blocks that a single-step walk would reach. All other blocks are visited one by one, so frames
+may contain anything without confusing the walk.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from mqproto.captures.pipeline.source.octets import Octets, Vector
 SMALLEST_BYTES: Final = 12
 """The size of an empty block."""
 STEPS: Final = 32
-"""How many blocks are visited one by one before several are looked for again."""
+"""The number of blocks to visit one by one before the next attempt to find many at once."""
 WINDOW_BYTES: Final = 1 << 22
-"""How many bytes are searched at a time, but never more than have been covered so far."""
+"""The greatest number of bytes to search at a time. A search never covers more bytes than have been walked through so
+far.
+"""
 
 
 class _Likely(NamedTuple):
     """Places where blocks seem to begin.
 
-    following: where the next block begins, according to each.
-    breaks: the indexes of places whose next block is not at the next place; the last place is among them.
+    following: for each place, where the next block begins according to the length stated there.
+    breaks: the indexes of the places whose next block is not at the next place in the list; this includes the last
+        place.
     """
 
     at: Vector
@@ -35,7 +39,10 @@ class _Likely(NamedTuple):
     breaks: Vector
 
     def run_from(self, at: int) -> slice:
-        """Return the places that follow one another from `at` on; none if `at` is not among them."""
+        """Return the places, beginning with `at`, each of which leads to the next.
+
+        Return none if `at` is not among them.
+        """
         first = int(np.searchsorted(self.at, at))
         if first == len(self.at) or self.at[first] != at:
             return slice(first, first)
@@ -43,12 +50,15 @@ class _Likely(NamedTuple):
 
 
 def chain(data: Octets, order: str, low: int, high: int) -> Vector:
-    """Return the places of consecutive blocks, which may be whole.
+    """Return the places of consecutive blocks whose lengths are sound.
+
+    Their contents may still be damaged.
 
     Args:
         order: the byte order of their section, "<" or ">".
         low: where the first block begins, at a word of the file.
-        high: the last block begins before it. The chain ends earlier at anything but a block, or at a new section.
+        high: the limit before which the last block begins. The chain ends earlier at a new section, or at anything that
+            is not a block.
     """
     found: list[Vector] = []
     at, likely, searched = low, _search(data, order, low, low), low
@@ -67,7 +77,7 @@ def chain(data: Octets, order: str, low: int, high: int) -> Vector:
 
 
 def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, bool]:
-    """Return the places of the next few blocks; where the block after them begins; and whether the chain ends there."""
+    """Return the places of the next few blocks, the place after them, and whether the chain ends there."""
     unpack, view = struct.Struct(order + "II").unpack_from, data.data
     places: list[int] = []
     is_over = False
@@ -86,7 +96,7 @@ def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, b
 
 
 def _search(data: Octets, order: str, low: int, high: int) -> _Likely:
-    """Return likely places of blocks with frames, from `low` on and before `high`."""
+    """Return places in the range from `low` to before `high` where blocks with frames probably begin."""
     words = data[: len(data) & ~3].view(order + "u4")
     last = max(len(words) - SMALLEST_BYTES // 4 + 1, 0)
     place = (low >> 2) + np.flatnonzero(words[low >> 2 : min(high + 3 >> 2, last)] == ENHANCED_PACKET)

@@ -1,7 +1,7 @@
-"""The inputs of a job: capture files, the series they form, and the ranges that they are read in.
+"""The inputs of a job: capture files, the series they form, and the ranges in which they are read.
 
-File names tell which files form a series (mqproto.captures.files.series). Users who know better name the
-files that belong together.
+File names tell which files form a series (mqproto.captures.files.series). Users who know better can name the files that
+belong together.
 """
 
 from __future__ import annotations
@@ -49,17 +49,22 @@ from mqproto.captures.pipeline.source.storage import (
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""A file is known by its size and this many samples, which are spread evenly from its first to its last byte."""
+"""The number of samples that, together with its size, identify a file. They are spread evenly from its first to its
+last byte.
+"""
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
-"""Matches names that only captures have. In a folder, such a file is refused if it is not a capture; others are
-ignored.
+"""Matches names that only captures have. A file in a folder with such a name is refused if it is not a capture; other
+files that are not captures are ignored.
 """
 
 
 class Origin(NamedTuple):
-    """A file's content before it was packed: its path, the time of its first frame, and its size modulo 2**32."""
+    """The identity of a file before it was packed.
+
+    It consists of the file's path, the time of its first frame, and its size modulo 2**32.
+    """
 
     path: str
     first_ns: int
@@ -75,9 +80,10 @@ class CaptureFile:
     packing: "", "gzip" or "zstd".
     fingerprint: 32 hexadecimal digits that identify the file by its content.
     section: the state at `start`: complete for pcap, only the byte order for pcapng.
-    start: the place of the first record or block, in the unpacked file.
-    first_ns: the time of its first frame; None if it has none.
-    unpacked_bytes: `size_bytes`; for a packed file the unpacked size it states, modulo 2**32, None if it states none.
+    start: the place of the first record or block in the unpacked file.
+    first_ns: the time of the first frame; None if there is none.
+    unpacked_bytes: equal to `size_bytes` if the file is not packed; otherwise the unpacked size, modulo 2**32, that it
+        states, or None if it states none.
     """
 
     path: str
@@ -92,7 +98,7 @@ class CaptureFile:
 
     @property
     def origin(self) -> Origin | None:
-        """The identity of a capture, if it is packed after it was read; None if unknown."""
+        """The identity by which a capture is recognized if it is packed after it was read; None if unknown."""
         if self.first_ns is None or self.unpacked_bytes is None:
             return None
         name = unpacked_name(self.path) if self.packing else self.path
@@ -100,7 +106,7 @@ class CaptureFile:
 
     @property
     def where(self) -> str:
-        """The file's name in errors."""
+        """The file's name as shown in errors."""
         return f"{self.path} (unpacked)" if self.packing else self.path
 
 
@@ -116,9 +122,9 @@ class Series:
 class Inventory:
     """The files found at the paths of a job.
 
-    refused: files that cannot be opened, or that are damaged before their first frame.
-    repeated: files with the same content as another, each with the one that is read.
-    passed_over: files in folders that neither begin like captures nor are named like them.
+    refused: the files that cannot be opened, or that are damaged before their first frame.
+    repeated: the files with the same content as another, each paired with the one that is read instead.
+    passed_over: the files in folders that neither begin like captures nor are named like them.
     """
 
     series: tuple[Series, ...]
@@ -133,9 +139,9 @@ class Inventory:
 
 
 class Range(NamedTuple):
-    """The records of a capture that begin from `low` on and before `high`.
+    """The records of a capture that begin at or after `low` and before `high`.
 
-    high: for the last range the end of the file; for a packed file, beyond any end.
+    high: for the last range, the end of the file; for a packed file, a number beyond any possible end.
     section: the state at `low`, if a record is known to begin there; None if the first record has to be searched for.
     """
 
@@ -149,8 +155,8 @@ class Mapped(NamedTuple):
     """A capture as a task reads it.
 
     data: the file; for a packed file, its unpacked bytes.
-    damage: the fault that ended the unpacking early.
-    until: the end of the available bytes; in an object fetched in part, zeros follow.
+    damage: the fault that ended the unpacking early; None if there was none.
+    until: the end of the available bytes. If only part of an object was fetched, zeros follow.
     """
 
     data: mmap.mmap
@@ -159,9 +165,10 @@ class Mapped(NamedTuple):
 
 
 def inventory(paths: Iterable[str]) -> Inventory:
-    """Return the captures at `paths`: files, and everything in folders and their subfolders.
+    """Return the captures at `paths`.
 
-    Their paths are made absolute, because tasks read them later, in other working directories.
+    Each path is a file, or a folder that is searched together with its subfolders. Their paths are made absolute,
+    because tasks read the files later, in other working directories.
     """
     found: dict[str, CaptureFile] = {}
     refused: list[CaptureError] = []
@@ -204,7 +211,7 @@ def look_at(path: str) -> CaptureFile:
     """Return the facts about one capture.
 
     Raises:
-        CaptureError: it is not a capture, or damaged before its first frame.
+        CaptureError: the file is not a capture, or is damaged before its first frame.
         OSError: the file cannot be opened or read.
     """
     with opened(path) as source:
@@ -235,11 +242,11 @@ def look_at(path: str) -> CaptureFile:
 
 
 def frames_in(path: str) -> Iterator[Frame]:
-    """Yield every frame of a file or an object, one by one.
+    """Yield the frames of a file or an object, one by one.
 
     Raises:
-        CaptureError: at the first damage; the frames before it have been yielded.
-        OSError: it cannot be opened or read.
+        CaptureError: the file is damaged; all frames before the damage have been yielded.
+        OSError: the file or object cannot be opened or read.
     """
     with opened(path) as source:
         for frame in read_frames(source.file, path):
@@ -247,7 +254,10 @@ def frames_in(path: str) -> Iterator[Frame]:
 
 
 def continued(file: CaptureFile) -> dict[int, Interface]:
-    """Return, by number, interfaces that continue an earlier section of a pcapng; this reads all its frames."""
+    """Return, keyed by number, the interfaces that continue those of an earlier section of a pcapng file.
+
+    This reads all its frames.
+    """
     found: dict[int, Interface] = {}
     with (
         suppress(CaptureError, OSError),
@@ -262,7 +272,10 @@ def continued(file: CaptureFile) -> dict[int, Interface]:
 
 
 def readable_frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
-    """Yield the frames of a series as far as its files can be read; damage is reported by their readers."""
+    """Yield the frames of a series as far as its files can be read.
+
+    The readers of these files report any damage.
+    """
     for file in files:
         with suppress(CaptureError, OSError):
             yield from frames_in(file.path)
@@ -277,9 +290,9 @@ def is_changed(file: CaptureFile) -> bool:
 
 
 def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
-    """Cut a capture into ranges of one size, at most `range_bytes`, so that all tasks take equally long.
+    """Cut a capture into ranges of equal size, at most `range_bytes`, so that all tasks take equally long.
 
-    A packed file can only be read from its beginning, and is one range.
+    A packed file is a single range, because it can be read only from its beginning.
     """
     if file.packing:
         return [Range(file, file.start, sys.maxsize, file.section)]
@@ -298,7 +311,7 @@ def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator
     The mapping ends with the last array that uses it; closing it earlier would be an error.
 
     Args:
-        low, high: the bytes needed; of an object nothing else is fetched, unless it is packed.
+        low, high: the range of bytes needed. If an object is not packed, only this range is fetched.
 
     Raises:
         CaptureError: the file is shorter than it was.
@@ -319,7 +332,10 @@ def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator
 
 
 def in_order(files: Iterable[CaptureFile]) -> tuple[CaptureFile, ...]:
-    """Return the files of a series by their first frames, and by their names if these have the same time."""
+    """Return the files of a series in the order of their first frames.
+
+    Files whose first frames have the same time are sorted by name.
+    """
     return tuple(sorted(files, key=lambda file: order_in_series(file.path, file.first_ns)))
 
 
@@ -352,7 +368,10 @@ def _fingerprint(path: str, source: Opened) -> str:
 
 
 def _unpack(source: BinaryIO, path: str, target: BinaryIO) -> CaptureError | None:
-    """Write everything that can be unpacked to `target`; return the damage that ended it."""
+    """Write everything that can be unpacked to `target`.
+
+    Return the damage that ended the unpacking early; None if there was none.
+    """
     damage = None
     with unpacked(source, path) as (plain, _):
         try:

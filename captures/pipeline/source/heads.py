@@ -1,8 +1,7 @@
-"""Reads the heads of many frames at once: link layers as in mqproto.captures.net.links, IP as in
-mqproto.captures.net.ip.
+"""Reads the headers of many frames at once: those of link layers and IP.
 
-Results are exactly what those modules give for each frame. Fragments, extension headers and damaged frames
-are left to them. Positions are those in the mapped file.
+The results are exactly those of mqproto.captures.net.links and mqproto.captures.net.ip for each frame. Fragments,
+extension headers and damaged frames are left to those modules. Positions are those in the mapped file.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ NO_PLACE: Final = -1
 
 
 def layout(header: struct.Struct, names: str) -> np.dtype[np.void]:
-    """Return the layout of a header for numpy.
+    """Return the numpy data type that describes a header.
 
     Args:
-        header: the header, in network order.
+        header: the header, in network byte order.
         names: the names of its fields.
     """
     codes = {"B": "u1", "H": ">u2", "I": ">u4", "4s": "V4", "16s": "V16"}
@@ -57,9 +56,9 @@ BYTE: Final = np.dtype([("value", "u1")])
 class Datagrams(NamedTuple):
     """The contents of IP packets of one version.
 
-    row: the index of its frame.
-    source, destination: addresses as stored in the file.
-    start, end: the place of the payload, as far as it was captured.
+    row: the index of each packet's frame.
+    source, destination: the addresses as stored in the file.
+    start, end: where the payload begins and ends, as far as it was captured.
     cut: the number of payload bytes that the capture cut off.
     """
 
@@ -88,9 +87,9 @@ class Datagrams(NamedTuple):
 
 
 def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> Integers:
-    """Return where the IP packets begin in frames of one link layer, as `mqproto.captures.net.links.ip_start`.
+    """Return where the IP packets begin in frames of one link layer.
 
-    Frames without one have NO_PLACE.
+    This does the same as `mqproto.captures.net.links.ip_start`. The result is NO_PLACE for frames without an IP packet.
     """
     end = start + size
     if link_type not in KNOWN:
@@ -108,12 +107,12 @@ def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> In
 
 
 TYPE_PLACES: Final = {ETHERNET: 12, LINUX_COOKED: 14}
-"""The place of the EtherType in a header, by link layer."""
+"""The offset of the EtherType in a link-layer header, by link type."""
 COOKED_2_BYTES: Final = 20
 
 
 def _behind_types(data: Data, at: Integers, end: Integers) -> Integers:
-    """Return the places after the EtherTypes at `at`, and after any VLAN tags there.  [IEEE 802.1Q] 9.4"""
+    """Return the places that follow the EtherTypes at `at` and any VLAN tags there.  [IEEE 802.1Q] 9.4"""
     found = np.full(len(at), NO_PLACE, np.int64)
     rows = np.arange(len(at))
     for _ in range(MAX_TAGS + 1):
@@ -141,7 +140,10 @@ def _behind_cooked_2(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
-    """Return the places after four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Return the places that follow the address family.
+
+    It has four bytes, in the byte order of the machine that wrote them.
+    """
     found = np.full(len(start), NO_PLACE, np.int64)
     rows = np.flatnonzero(start + 4 <= end)
     families = gather(data, start[rows], np.dtype([("little", "<u4")]))["little"]
@@ -151,10 +153,12 @@ def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
-    """Return the contents of whole IPv4 packets, as mqproto.captures.net.ip.IpReader.read.
+    """Return the contents of whole IPv4 packets, as mqproto.captures.net.ip.IpReader.read does.
 
     Args:
-        at: where they begin. end: where the frames end. missing: the bytes of each frame that the capture left out.
+        at: where the packets begin.
+        end: where the frames end.
+        missing: the number of bytes of each frame that the capture left out.
     """
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
@@ -171,7 +175,7 @@ def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing:
 
 
 def datagrams_6(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
-    """Return the contents of IPv6 packets without extensions, as `datagrams_4`."""
+    """Return the contents of IPv6 packets without extension headers, as `datagrams_4` does for IPv4."""
     fits = np.flatnonzero(at + IPV6_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
     head = gather(data, at, IPV6_LAYOUT)
@@ -205,7 +209,7 @@ def _datagrams(
 
 
 def versions(data: Data, at: Integers) -> Integers:
-    """Return the version of the IP packets at these places."""
+    """Return the IP version of the packet at each of these places."""
     return gather(data, at, BYTE)["value"].astype(np.int64) >> 4
 
 

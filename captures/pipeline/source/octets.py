@@ -1,4 +1,4 @@
-"""Gathers, checks, compares and spells the bytes and texts of many packets at once.
+"""Gathers, checks, compares and spells out the bytes and texts of many packets at once.
 
 Places are vectors of starts and sizes in one array of bytes, such as a mapped file.
 """
@@ -18,16 +18,18 @@ Vector: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WIDE: Final = np.dtype("<u2")
-"""The format of one unit of a text on the wire."""
+"""The data type of one code unit of a text on the wire."""
 _DIGITS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
-"""The two hexadecimal digits of each byte, adjacent."""
+"""The two hexadecimal digits of each byte, as one 16-bit item per byte."""
 
 
 def windows(data: Octets, at: Vector, size: int) -> Octets:
-    """Return `size` bytes from each place on, one row for each; a place near the end gives other bytes of the data.
+    """Return the `size` bytes that begin at each place, as one row per place.
+
+    For a place too close to the end of the data, the row holds other bytes of the data.
 
     Args:
-        at: 0 or more. Rows already refused may have any place, so they need not be removed.
+        at: numbers that are at least 0. Rows already refused may have any place, so they need not be removed.
     """
     if not size or len(data) < size:
         return np.zeros((len(at), size), np.uint8)
@@ -59,7 +61,7 @@ def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
 
 
 def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
-    """Return which texts end with their only NUL; each has at least one byte."""
+    """Return, for each text, whether its only NUL is at its end; each text has at least one byte."""
     even = sizes & 1 == 0
     units = gathered(data, at[even], sizes[even]).view(WIDE)
     ends = np.cumsum(sizes[even]) // WIDE.itemsize
@@ -73,7 +75,7 @@ def terminated_sizes(data: Octets, at: Vector, sizes: Vector) -> Vector:
     """Return the sizes of the texts at these places, including their first NUL; 0 for those without one.
 
     Args:
-        sizes: how far each may go.
+        sizes: the greatest possible size of each text.
     """
     counts = sizes // WIDE.itemsize
     nuls = np.flatnonzero(gathered(data, at, counts * WIDE.itemsize).view(WIDE) == 0)
@@ -83,7 +85,7 @@ def terminated_sizes(data: Octets, at: Vector, sizes: Vector) -> Vector:
 
 
 def texts(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
-    """Return texts that end with their only NUL, without it, as an Arrow array.
+    """Return an Arrow array of texts, each of which ends with its only NUL; the array leaves the NULs out.
 
     All are decoded together, because a NUL cannot be part of a character of two units.
     """
@@ -100,7 +102,7 @@ def hex_texts(octets: Octets) -> pa.Array:
 
 
 def strings(octets: Octets, ends: Vector) -> pa.Array:
-    """Return an Arrow array of texts that lie one after another, given where each ends."""
+    """Return an Arrow array of texts that are stored one after another, given the end of each."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     return pa.StringArray.from_buffers(
@@ -112,10 +114,11 @@ def alike(*columns: Vector | Mask | pa.Array) -> tuple[Vector, Vector]:
     """Find the rows that are equal in all columns.
 
     Args:
-        columns: vectors, or Arrow arrays of the same length.
+        columns: vectors or Arrow arrays, all of the same length.
 
     Returns:
-        A number for each row, from 0 on, the same for equal rows; and for each number one of its rows.
+        A number for each row, counted from 0, that is the same for equal rows; and for each number, one
+        of its rows.
     """
     together, width = _codes(columns[0])
     for column in columns[1:]:
@@ -136,13 +139,13 @@ def _codes(column: Vector | Mask | pa.Array) -> tuple[Vector, int]:
 
 
 def fixed(octets: Octets) -> pa.Array:
-    """Return an Arrow array of the rows, each as its bytes."""
+    """Return an Arrow array with the bytes of each row as one item."""
     kind = pa.binary(octets.shape[1])
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(octets), [None, pa.py_buffer(octets)])
 
 
 def binaries(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
-    """Return an Arrow array of the bytes of each place."""
+    """Return an Arrow array with the bytes at each place as one item."""
     offsets = np.zeros(len(at) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(gathered(data, at, sizes))]

@@ -1,8 +1,8 @@
-"""The frames of a stretch of a capture as columns: first the records one by one, then all heads at once.
+"""The frames of a stretch of a capture as columns.
 
-Sound records are read here. The first record or block that is damaged, and all descriptions of interfaces, go to
-the readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng, so that there is one set of rules
-about damage, and one wording.
+The records are read one by one, and then all headers at once. Sound records are read here. Descriptions of interfaces,
+and the first damaged record or block, are left to the readers of mqproto.captures.files.pcap and
+mqproto.captures.files.pcapng. So there is only one set of rules about damage, and one wording.
 """
 
 from __future__ import annotations
@@ -42,25 +42,27 @@ SECTION_BEGINS: Final = struct.pack("<I", SECTION_HEADER)
 FRAME_KINDS: Final = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 RECORD_BYTES: Final = struct.calcsize("=" + RECORD_HEADER)
 ENHANCED_BYTES: Final = 28
-"""The distance from the start of an Enhanced Packet Block, or the obsolete one, to its frame."""
+"""The distance from the start of an Enhanced Packet Block, or of an obsolete Packet Block, to its frame."""
 SIMPLE_BYTES: Final = 12
 FEW_BLOCKS: Final = 32
-"""Sections with fewer blocks than this are read block by block: columns would take longer."""
+"""A number of blocks. Sections with fewer than this are read block by block, because columns would take longer."""
 OPTION_LIMIT: Final = 16
-"""Blocks with more options than this are checked one by one."""
+"""A number of options. Blocks with more than this are checked one by one."""
 TIME_LIMIT_NS: Final = 2**62
-"""The greatest distance of a time from 1970, so 1823 to 2116: the difference of two times fits in a column."""
+"""The limit for the distance of a time from 1970. It allows times from 1823 to 2116, so that the difference of any two
+fits in a column.
+"""
 
 
 @dataclass(slots=True)
 class Frames:
-    """The frames that begin in a stretch of a capture, as columns in its order.
+    """The frames that begin in a stretch of a capture, as columns, in the order of the capture.
 
     offset: the place of the record or block.
-    time_ns: since 1970, UTC; 0 if the file does not say, and for times beyond TIME_LIMIT_NS.
-    start, size: the place of the frame in the file.
-    missing: how many bytes at its end the capture left out.
-    interface: its number, a key of `interfaces`.
+    time_ns: the time since 1970, UTC; 0 if the file does not say, or if the time is beyond TIME_LIMIT_NS.
+    start, size: the place and size of the frame in the file.
+    missing: the number of bytes at the end of the frame that the capture left out.
+    interface: the number of the interface, a key of `interfaces`.
     """
 
     offset: Integers
@@ -79,11 +81,11 @@ class Frames:
 class Walked:
     """The result of walking through a stretch from record to record.
 
-    following: where the record after the last begins.
-    section: the state there. If `is_assumed`, it lacks the facts from before the stretch.
+    following: where the record after the last one begins.
+    section: the state there. If the stretch's `is_assumed` is set, it lacks what was described before the stretch.
     begins_section: whether a section begins in the stretch.
-    interfaces_needed: the number of interfaces that must be described before it; 0 unless `is_assumed`.
-    damage: at `following`, if any.
+    interfaces_needed: the number of interfaces that must be described before the stretch; 0 unless `is_assumed` is set.
+    damage: the fault at `following`, if any.
     """
 
     following: int
@@ -95,7 +97,7 @@ class Walked:
     columns: list[Frames] = field(default_factory=list)
 
     def frames(self) -> Frames:
-        """Return all frames, if they were requested."""
+        """Return all frames; none if they were not requested."""
         parts = self.columns or [_frames_of([], {})]
         if len(parts) == 1:
             return parts[0]
@@ -111,7 +113,7 @@ class Walked:
 
 
 _Row = tuple[int, int, int, int, int, int]
-"""One frame: the columns of `Frames` in order."""
+"""One frame: the columns of `Frames`, in the same order."""
 
 
 def _frames_of(rows: list[_Row], interfaces: dict[int, Interface]) -> Frames:
@@ -123,11 +125,12 @@ class Stretch(NamedTuple):
     """The stretch of a capture to walk through.
 
     form: "pcap" or "pcapng".
-    where: the name of the file in errors.
-    low: where a record begins. The last record begins before `high`.
+    where: the name of the file as shown in errors.
+    low: where the first record begins.
+    high: the limit before which the last record begins.
     section: the state at `low`.
     is_assumed: whether the state is unknown; then `section` has only the byte order, and any interface is accepted.
-    cut_by: the fault that ends `data` before the file should end.
+    cut_by: the fault that ends `data` before the end of the file.
     """
 
     data: Data
@@ -144,7 +147,7 @@ def walk(stretch: Stretch, with_columns: bool) -> Walked:
     """Walk through a stretch. Damage is part of the result, never raised.
 
     Args:
-        with_columns: whether to return the frames, not only facts about them. If so, the section is known.
+        with_columns: whether to return the frames, rather than only facts about them. If so, the section must be known.
     """
     if stretch.form == "pcap":
         return _walk_records(stretch, with_columns)
@@ -152,7 +155,10 @@ def walk(stretch: Stretch, with_columns: bool) -> Walked:
 
 
 def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Return the bytes at many places, each read as `layout`. They need not be aligned, and must be in `data`."""
+    """Return the items at many places, each read as `layout`.
+
+    Places need not be aligned, but must be within `data`.
+    """
     if len(at) == 0:
         return np.empty(0, layout)
     rows: npt.NDArray[np.void] = windows(np.frombuffer(data, np.uint8), at, layout.itemsize).view(layout)[
@@ -162,7 +168,10 @@ def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[n
 
 
 class _View:
-    """The file for readers that need a file object, up to where its packing is damaged."""
+    """A file object over the data of a stretch, for readers that need one.
+
+    At the end of the data, it raises `cut_by`, if that is set.
+    """
 
     def __init__(self, data: Data, cut_by: CaptureError | None) -> None:
         self._data = data
@@ -236,7 +245,7 @@ def _record_columns(data: Data, section: Section, offset: Integers) -> Frames:
 
 
 class _Blocks(NamedTuple):
-    """Blocks of one section, and the file as 32-bit words; blocks are aligned to them."""
+    """Blocks of one section, together with the file as 32-bit words. All blocks begin at such words."""
 
     order: str
     words: npt.NDArray[np.uint32]
@@ -260,7 +269,10 @@ class _Blocks(NamedTuple):
         return self._replace(offset=self.offset[some], kind=self.kind[some], length=self.length[some])
 
     def interface_ids(self) -> Integers:
-        """Return the interface that each frame names. Simple packets come from the first interface."""
+        """Return the number of the interface that each frame names.
+
+        Simple packets belong to the first interface.
+        """
         ids = self.word(self.offset + 8)
         ids[self.kind == SIMPLE_PACKET] = 0
         obsolete = self.kind == OBSOLETE_PACKET
@@ -268,7 +280,10 @@ class _Blocks(NamedTuple):
         return ids
 
     def frame_sizes(self, snapshot_bytes: int) -> Integers:
-        """Return the sizes of frames. Simple packets are cut to `snapshot_bytes` if that is not 0."""
+        """Return the sizes of the frames.
+
+        Those of simple packets are limited to `snapshot_bytes` if that is not 0.
+        """
         simple = self.kind == SIMPLE_PACKET
         sizes = self.word(self.offset + np.where(simple, 8, 20))
         if snapshot_bytes:
@@ -393,7 +408,9 @@ class _BlockWalker:
             self._raise_at(int(offsets[whole_count]), known, len(sources))
 
     def _raise_at(self, offset: int, known: Section, source_count: int) -> None:
-        """Raise the reader's error for a damaged block, given `source_count` interfaces of the section.
+        """Raise the reader's error for a damaged block.
+
+        The reader knows only the first `source_count` interfaces.
 
         Raises:
             CaptureError: always.
@@ -403,7 +420,7 @@ class _BlockWalker:
         raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
 
     def _options_leave(self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers) -> Flags:
-        """Return which frames have an option that extends beyond its block."""
+        """Return, for each frame, whether it has an option that extends beyond the frame's block."""
         leaves = np.zeros(len(frames.offset), np.bool_)
         rows = rows[(at[rows] < ends[rows]) & (frames.kind[rows] != SIMPLE_PACKET)]
         at = at.copy()
@@ -446,7 +463,7 @@ def _block_columns(
 
 
 def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
-    """Return times as `Clock.time_ns`: micro- and nanoseconds all at once, others one by one."""
+    """Return times as `Clock.time_ns` does: micro- and nanoseconds all at once, other units one by one."""
     tick_ns, rest = divmod(NANOSECONDS, clock.ticks_per_second)
     if rest == 0 and clock.offset_s == 0 and (len(high) == 0 or int(high.max()) < (2**30 - 1) // tick_ns):
         return (high << 32 | low) * tick_ns
@@ -456,10 +473,10 @@ def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
 
 
 def within(time_ns: int) -> int:
-    """Return a time for a column: 0 if it is too far away for one."""
+    """Return a time for a column; 0 if it is too far from 1970 to fit."""
     return time_ns if abs(time_ns) < TIME_LIMIT_NS else 0
 
 
 def _first(flags: Flags) -> int:
-    """Return the place of the first set flag; the number of flags if none is set."""
+    """Return the index of the first flag that is set; the number of flags if none is set."""
     return int(flags.argmax()) if flags.any() else len(flags)

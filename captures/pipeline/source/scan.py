@@ -1,9 +1,10 @@
 """Finds the records of a range, and proves that all ranges together hold every record of the file.
 
-A range that does not begin with the file searches for its first record: the first place from which several plausible
-ones follow one another. Frames may contain bytes that look so, and an earlier section header may have changed
-the byte order, so that is a guess. It is proved when all ranges are in: each must begin where the previous one
-ended, and name no interface that was not described by then. A range that fails is scanned again from what is known.
+A range that does not begin at the start of the file searches for its first record: the first place from which several
+plausible records follow one another. Frames may contain bytes that look like records, and an earlier section header may
+have changed the byte order, so that place is a guess. It is proved once all ranges have been scanned: each must begin
+where the previous one ended, and name no interface that was not described by then. A range that fails is scanned again,
+this time from the known place and state.
 """
 
 from __future__ import annotations
@@ -40,28 +41,32 @@ from mqproto.captures.pipeline.source.records import (
 from mqproto.captures.pipeline.source.storage import is_remote
 
 CHAIN: Final = 4
-"""This many consecutive plausible records count as real; fewer suffice at the end of the file."""
+"""A number of records. This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""If no record begins within this many bytes, the range leaves its beginning to the previous one."""
+"""A number of bytes. If no record begins within the first so many bytes of a range, they are left to the previous
+range.
+"""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""How many bytes after a range of an object are fetched for its records: at first, and then if those were too few."""
+"""How many bytes after a range of an object to fetch for its last records: the first try, and the second if those were
+too few.
+"""
 FETCHES: Final = 4
-"""How many ranges of an object are fetched and scanned at the same time when a query is planned."""
+"""The number of ranges of an object that are fetched and scanned at the same time while a query is planned."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
-"""How far a plausible pcap record's time may be from the file's first frame: ten years."""
+"""The limit, ten years, for how far the time of a plausible pcap record may be from that of the file's first frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The contents of one range, if its assumed beginning is right.
+    """The contents of one range, provided that its assumed beginning is right.
 
     first: where its first record begins; None if none was found, and then the other fields are empty, too.
-    following: where the record after its last begins.
-    section: the state there. If the state at its beginning was unknown, only what is described in the range.
-    begins_section: whether a section of pcapng begins in it.
+    following: where the record after its last one begins.
+    section: the state there. If the state at the beginning was unknown, it holds only what is described in the range.
+    begins_section: whether a pcapng section begins in the range.
     order: the byte order in which the first record was read.
-    interfaces_needed: the number of interfaces that must be described before it.
-    damage: at `following`, if any.
+    interfaces_needed: the number of interfaces that must be described before the range.
+    damage: the fault at `following`, if any.
     """
 
     part: Range
@@ -89,7 +94,10 @@ class Scanned:
         return Section(self.section.order, sources, shift + self.section.interface_count)
 
     def holds(self, start: int, section: Section) -> bool:
-        """Whether its assumption is right: its first record is at `start`, and `section` is the state there."""
+        """Return whether the range was scanned from the right beginning.
+
+        This is true if its first record is at `start`, and if the state that it assumed there agrees with `section`.
+        """
         if self.first != start:
             return False
         if self.part.section is not None:
@@ -102,15 +110,16 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A range whose beginning is proved: all that a task needs to read exactly its frames.
+    """A range whose beginning is proved: all that a task needs to read exactly the frames of the range.
 
-    Readings of one packed file belong in one task, because each mapping unpacks it from its beginning.
+    Readings of one packed file belong in one task, because each mapping unpacks the file from its beginning.
 
-    start, end: where its first record begins, and the one after its last, in the (unpacked) file.
-    first_number: the number of its first frame, counted from 1 over the file.
+    start, end: where the range's first record begins, and where the record after its last one begins, in the (unpacked)
+        file.
+    first_number: the number of the range's first frame, counted from 1 over the file.
     section: the state at `start`: byte order and interfaces.
-    damage: the fault at `end` that ends the file, if any. No range follows.
-    continued: by number, interfaces that are read as another one, as in mqproto.captures.files.pcapng.
+    damage: the fault at `end` that ends the file, if any. No range follows it.
+    continued: keyed by number, the interfaces that are read as another one, as in mqproto.captures.files.pcapng.
     """
 
     file: CaptureFile
@@ -124,7 +133,7 @@ class Reading:
 
 
 def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
-    """Scan a range: one result; for a packed file, one for each `range_bytes` of unpacked data.
+    """Scan a range and return one result; for a packed file, one for each `range_bytes` of unpacked data.
 
     Raises:
         CaptureError, OSError: as for `files.mapped`.
@@ -143,10 +152,10 @@ def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
 
 
 def unproved(scans: Sequence[Scanned]) -> list[Range]:
-    """Return the ranges of one file to scan again, given all results in order; empty if all is proved.
+    """Return the ranges of one file to scan again, given all results in order; empty if all are proved.
 
-    A range whose beginning is wrong may have a wrong end too, so the next one is not judged yet; later ranges
-    are. So most files are proved in two rounds, and each round proves at least one more range.
+    A range whose beginning is wrong may have a wrong end too. So the range after it is not judged yet, but later ones
+    are. Most files are proved in two rounds, and each round proves at least one more range.
     """
     again: list[Range] = []
     if not scans:
@@ -171,7 +180,7 @@ def unproved(scans: Sequence[Scanned]) -> list[Range]:
 
 
 def readings(scans: Sequence[Scanned]) -> list[Reading]:
-    """Return all readings of one file, when nothing is unproved. Ranges without a frame are left out."""
+    """Return all readings of one file whose ranges are all proved. Ranges without a frame are left out."""
     result: list[Reading] = []
     if not scans:
         return result
@@ -194,13 +203,15 @@ def readings(scans: Sequence[Scanned]) -> list[Reading]:
 
 
 def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned]:
-    """Return the results, with those that were scanned again in place of the earlier ones."""
+    """Return the results, with those of the repeated scans in place of the earlier ones."""
     by_end = {scanned.part.high: scanned for scanned in again}
     return [by_end.get(scanned.part.high, scanned) for scanned in scans]
 
 
 def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
-    """Return the readings of one file, scanned here; several ranges of an object at a time, as fetching is slow.
+    """Scan one file in this process and return its readings.
+
+    Several ranges of an object are scanned at a time, because fetching is slow.
 
     Raises:
         CaptureError, OSError: as for `files.mapped`.
@@ -220,7 +231,7 @@ def frames(reading: Reading, data: Data) -> Frames:
     """Return the frames of a range as columns.
 
     Raises:
-        CaptureError: they differ from those that were scanned.
+        CaptureError: the frames differ from those that were scanned.
     """
     file = reading.file
     stretch = Stretch(data, file.form, file.where, reading.start, reading.end, reading.section)
@@ -270,7 +281,10 @@ def _scan(part: Range, source: Mapped) -> Scanned:
 
 
 def _find(data: Data, part: Range) -> tuple[int, Section] | None:
-    """Return where the first record of a range seems to begin, and the state assumed there."""
+    """Return where the first record of a range seems to begin, and the state assumed there.
+
+    Return None if no such place was found.
+    """
     known = part.file.section
     high = min(part.high, part.low + SEARCHED_BYTES)
     if part.file.form == "pcap":
@@ -287,7 +301,10 @@ def _find(data: Data, part: Range) -> tuple[int, Section] | None:
 
 
 def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
-    """Whether several consecutive records, or fewer up to the end, are plausible."""
+    """Return whether the next few records are all plausible.
+
+    If the data ends at `end` before that, fewer suffice.
+    """
     for _ in range(CHAIN):
         length = length_at(at)
         if not length:
@@ -299,7 +316,7 @@ def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
 
 
 def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> Iterator[int]:
-    """Yield places where several plausible pcap records seem to follow one another."""
+    """Yield the places from which several plausible pcap records seem to follow one another."""
     (source,) = file.section.sources
     fields = struct.Struct(file.section.order + "IIII")
     middle_s = (file.first_ns or 0) // NANOSECONDS
@@ -328,7 +345,10 @@ def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> It
 
 
 def _plausible_blocks(data: Data, order: str, low: int, high: int) -> Iterator[int]:
-    """Yield places where several pcapng blocks seem to follow one another, the first with a frame."""
+    """Yield the places from which several pcapng blocks seem to follow one another.
+
+    The first of these blocks has a frame.
+    """
     fields = struct.Struct(order + "II")
     repeated = struct.Struct(order + "I")
 

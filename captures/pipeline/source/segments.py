@@ -1,4 +1,7 @@
-"""The TCP segments and Pings of a range as columns: link, IP and TCP heads of all frames at once."""
+"""The TCP segments and Pings of a range as columns.
+
+The link, IP and TCP headers of all frames are read at once.
+"""
 
 from __future__ import annotations
 
@@ -49,28 +52,29 @@ Indexes = npt.NDArray[np.int32]
 
 @dataclass(slots=True)
 class Segments:
-    """The TCP segments of a range in the order of the capture, a row each; its Pings; and counts of its other frames.
+    """The TCP segments of a range, its Pings, and counts of its other frames.
 
-    frame_count = segments + pings + the sum of `other_frames`. Segments on their way to the readers of connections have
-    no counts: their ranges have counted.
+    There is one row for each segment, in the order of the capture. frame_count is the number of segments and Pings plus
+    the sum of `other_frames`. Segments on their way to the readers of connections have no counts, because their ranges
+    have already counted them.
 
-    frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more. On their way to
-        the readers of connections, the number over the series.
-    time_ns: since 1970, UTC; 0 if the file does not say. Times beyond 64 bits become the nearest within them.
+    frame: the index in the range, from 0; `reading.first_number` must be added for the frame's number in the file. For
+        segments on their way to the readers of connections, it is the number over the whole series.
+    time_ns: the time since 1970, UTC; 0 if the file does not say. Times beyond 64 bits become the nearest that fit.
     offset: the place of the frame's record in the file.
-    interface: its number, a key of `interfaces`.
+    interface: the number of its interface, a key of `interfaces`.
     source, destination: indexes into `ends`, which has each endpoint once.
-    sequence, acknowledgment: 0 to 2**32 - 1.
+    sequence, acknowledgment: the numbers in the header, from 0 to 2**32 - 1.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
-    cut: how many bytes the capture cut off the end of the payload.
-    start, size: the place of the payload in the mapped file. `start` is -1 if the payload is not in one piece
-        (fragments, extension headers); then `odd_payloads` has it by row.
-    frame_start, frame_size, frame_missing: those of the whole frame, as
+    cut: the number of bytes that the capture cut off the end of the payload.
+    start, size: the place and size of the payload in the mapped file. `start` is -1 if the payload is not in one piece
+        (fragments, extension headers); then `odd_payloads` has it, keyed by row.
+    frame_start, frame_size, frame_missing: `start`, `size` and `missing` of the whole frame, as in
         mqproto.captures.pipeline.source.records.Frames.
-    pings: as mqproto.captures.packets makes them; their `number` is 0.
+    pings: the Pings as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
-    back_ns: as in mqproto.captures.points.Point, for any interface.
-    passed: the intact frames, by row, of damaged segments whose content is removed.
+    back_ns: as in mqproto.captures.points.Point; the maximum over all interfaces.
+    passed: for damaged segments whose content is removed, the intact frames, keyed by row.
     """
 
     frame: Integers
@@ -105,7 +109,7 @@ class Segments:
         return len(self.frame)
 
     def join_halves(self, halves: Mapping[int, Half]) -> None:
-        """Treat the interfaces of each TAP as one, as in mqproto.captures.net.taps."""
+        """Treat the two interfaces of each TAP as one, as in mqproto.captures.net.taps."""
         for number, (other, ahead_ns) in halves.items():
             here = self.interface == number
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
@@ -113,7 +117,7 @@ class Segments:
             self.interfaces[other.number] = other
 
     def translate(self, translations: Sequence[Translation], first_number: int) -> None:
-        """Treat translated connections as the originals, as in mqproto.captures.translation.
+        """Treat each translated connection as its original, as in mqproto.captures.translation.
 
         Args:
             first_number: the number of the first frame.
@@ -141,7 +145,7 @@ class Segments:
         self.ends[:] = index
 
     def pass_over(self, frame: int, whole: Frame) -> None:
-        """Remove the content of a frame's segment of which another frame has an intact copy."""
+        """Remove the content of a frame's segment, because another frame, `whole`, has an intact copy."""
         row = int(np.searchsorted(self.frame, frame))
         self.size[row] = self.flags[row] = 0
         if row in self.odd_payloads:
@@ -166,7 +170,10 @@ class Segments:
             yield Frame(time_ns, frame, "", missing_bytes, self.interfaces[interface], number, offset)
 
     def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
-        """Return the payloads of some segments, in the order of `rows`; Python copies none that is in the file."""
+        """Return the payloads of some segments, in the order of `rows`.
+
+        Payloads in the file are not copied by Python code.
+        """
         start, size = self.start[rows], self.size[rows]
         is_odd = start < 0
         if not is_odd.any():
@@ -184,7 +191,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
 
     Args:
         data: the whole file, from `files.mapped`.
-        ip: the fragments that waited at the end of the previous range; None if none did.
+        ip: the reader with the fragments still waiting at the end of the previous range; None if there are none.
 
     Raises:
         CaptureError: the file has changed since it was scanned.
@@ -252,7 +259,7 @@ def _back_ns(found: Frames) -> int:
 
 @dataclass(slots=True)
 class _Columns:
-    """Segments; `row` is the index of the frame, and the others are as in `Segments`."""
+    """Segments as columns; `row` is the index of the frame, and the other columns are as in `Segments`."""
 
     row: Integers
     source: Indexes
@@ -306,7 +313,7 @@ def _ip_places(found: Frames, data: Data) -> Integers:
 
 
 def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
-    """Return which frames hold Pings, or may hold tunnels. Other datagrams are counted."""
+    """Return the frames that hold Pings or may hold tunnels. Other datagrams are counted."""
     udp = datagrams.of(PROTOCOL_UDP)
     fits = np.flatnonzero(udp.end - udp.start >= PORTS_LAYOUT.itemsize)
     head = gather(data, udp.start[fits], PORTS_LAYOUT)
@@ -318,7 +325,10 @@ def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
-    """Return the segments of whole IP packets, as mqproto.captures.net.tcp.decode_segment does; count damaged ones."""
+    """Return the segments of whole IP packets; count damaged ones.
+
+    They are decoded as in mqproto.captures.net.tcp.decode_segment.
+    """
     tcp = datagrams.of(PROTOCOL_TCP)
     fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
     head = gather(data, tcp.start[fits], TCP_LAYOUT)
@@ -342,7 +352,7 @@ def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[s
 
 
 class _OneByOne:
-    """Odd frames and Pings, read as mqproto.captures.packets reads them."""
+    """Reads odd frames and Pings one by one, in the same way as mqproto.captures.packets."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Opens captures where they are: files on this machine by path, and objects that pyarrow reaches by URI.
+"""Opens captures where they are stored.
 
-pyarrow handles `s3://`, `gs://`, `abfs://` and `hdfs://`, and finds credentials in its own ways. AWS_ENDPOINT_URL_S3 or
-AWS_ENDPOINT_URL names an S3 server other than Amazon's, as for Amazon's own tools. `file://` is a path.
+These are local files, given by path, and objects that pyarrow can reach, given by URI. pyarrow handles `s3://`,
+`gs://`, `abfs://` and `hdfs://`, and finds credentials in its own ways. As with Amazon's own tools, AWS_ENDPOINT_URL_S3
+or AWS_ENDPOINT_URL can name another S3 server than Amazon's. A `file://` URI stands for a path.
 
 Local files are mapped. Of an object, only the bytes that a task reads are fetched.
 """
@@ -29,38 +30,44 @@ from mqproto.captures.files.frame import CaptureError
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 """Matches a URI. Its scheme has at least two letters, because a single letter is a drive on other systems."""
 S3: Final = ("s3", "s3a", "s3n")
-"""The schemes of S3; two of them are Hadoop's."""
+"""The URI schemes of S3; two of them are Hadoop's."""
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 ALTERNATIVES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
-"""Matches {x,y}, the part of Hadoop's patterns that Python's patterns lack."""
+"""Matches `{x,y}`, which Hadoop's patterns allow and Python's do not."""
 REQUESTS: Final = 16
-"""How many small requests are sent at a time."""
+"""The number of small requests that are sent at the same time."""
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Opened(NamedTuple):
-    """A file or an object to read from, at its beginning."""
+    """A file or an object that was opened for reading, positioned at its beginning."""
 
     file: BinaryIO
     size_bytes: int
 
 
 class Found(NamedTuple):
-    """A file or an object. `is_meant`: whether it was named itself, rather than a folder or a pattern."""
+    """A file or an object that was found.
+
+    is_meant: whether it was named itself, rather than found by a folder or a pattern.
+    """
 
     path: str
     is_meant: bool
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is the URI of an object rather than a local file."""
+    """Whether a path is the URI of an object rather than a local file."""
     return URI.match(path) is not None
 
 
 def may_be_there(path: str) -> bool:
-    """Whether a path or pattern matches anything on this machine; True for objects: only their server knows."""
+    """Return whether a path or pattern matches anything on this machine.
+
+    This is always true for objects, because only their server knows.
+    """
     return is_remote(path) or os.path.lexists(path) or any(glob(one) for one in alternatives(path))
 
 
@@ -70,7 +77,10 @@ def is_pattern(path: str) -> bool:
 
 
 def alternatives(path: str) -> list[str]:
-    """Return the patterns for which one with {x,y} stands; for any other, the pattern itself."""
+    """Return the patterns that a pattern with {x,y} stands for.
+
+    For any other pattern, return only the pattern itself.
+    """
     found = ALTERNATIVES.search(path)
     if found is None:
         return [path]
@@ -79,10 +89,10 @@ def alternatives(path: str) -> list[str]:
 
 
 def absolute(path: str) -> str:
-    """Return a path that is valid from any folder; `file:` is removed, and other URIs stay.
+    """Return a path that is valid from any folder. `file:` is removed; other URIs are left as they are.
 
     Raises:
-        UsageError: a file on another machine.
+        UsageError: the URI names a file on another machine.
     """
     if path.lower().startswith("file:"):
         parts = urlsplit(path)
@@ -93,7 +103,7 @@ def absolute(path: str) -> str:
 
 
 def is_same(path: str, other: str) -> bool:
-    """Whether two existing paths mean the same file."""
+    """Whether two existing paths refer to the same file."""
     if is_remote(path) or is_remote(other):
         return path == other
     return os.path.samefile(path, other)
@@ -106,7 +116,7 @@ def opened(path: str) -> Iterator[Opened]:
     Raises:
         CaptureError: it is a pipe or a device.
         OSError: it cannot be opened.
-        UsageError: objects of that kind cannot be reached here.
+        UsageError: objects of this kind cannot be reached from here.
     """
     if is_remote(path):
         place = place_of(path)
@@ -122,7 +132,7 @@ def opened(path: str) -> Iterator[Opened]:
 def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -> mmap.mmap:
     """Return the first `size_bytes` of an opened capture in memory, as far as they are needed.
 
-    For an object, only the bytes from `low` on and before `high` are fetched. The others are zeros, and take no memory.
+    Of an object, only the bytes from `low` to before `high` are fetched. The others are zeros, and take up no memory.
     """
     if not is_remote(path):
         return mmap.mmap(source.file.fileno(), size_bytes, access=mmap.ACCESS_READ)
@@ -139,7 +149,7 @@ def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -
 
 
 def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) -> Iterator[bytes]:
-    """Yield some bytes from each place on, fewer at the end of the file."""
+    """Yield the `size_bytes` that begin at each place; fewer at the end of the file."""
     if not is_remote(path):
         for place in places:
             source.file.seek(place)
@@ -156,10 +166,12 @@ def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) ->
 
 
 def files_at(path: str) -> Iterator[Found]:
-    """Yield the files that a path means: itself, all files in a folder, or all that fit a pattern with *, ?, [] or {}.
+    """Yield the files that a path stands for.
+
+    These are the file itself, all files in a folder, or all files that match a pattern with *, ?, [] or {}.
 
     Raises:
-        UsageError, OSError: as for `opened`; or nothing fits the pattern.
+        UsageError, OSError: as for `opened`; or nothing matches the pattern.
     """
     if is_remote(path):
         yield from _objects_at(path)
@@ -179,9 +191,11 @@ def files_at(path: str) -> Iterator[Found]:
 
 
 class Place(NamedTuple):
-    """An object, or a folder of objects.
+    """An object or a folder of objects.
 
-    root: the start of its URI. base: the same in the file system `system`. name: what follows both.
+    root: the start of its URI.
+    base: the equivalent of `root` in the file system `system`.
+    name: what follows `root` or `base`.
     """
 
     system: Any
@@ -191,11 +205,11 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its path in the file system."""
+        """The path of the object or folder in the file system."""
         return f"{self.base}{self.name}".rstrip("/") or self.base
 
     def uri(self, path: str) -> str:
-        """Return the URI of another path there."""
+        """Return the URI of another path in the same file system, below the same root."""
         return self.root + path.removeprefix(self.base)
 
 
@@ -222,15 +236,15 @@ def _objects_at(uri: str) -> Iterator[Found]:
 
 
 def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path, or a folder that contains it, fits the patterns."""
+    """Whether a path, or a folder that contains it, matches the patterns, one for each step."""
     return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
 
 
 def place_of(uri: str) -> Place:
-    """Return where an object is, and the file system that reads it.
+    """Return the place of an object, including the file system that reads it.
 
     Raises:
-        UsageError: objects of that kind cannot be reached here.
+        UsageError: objects of this kind cannot be reached from here.
     """
     scheme, _, rest = uri.partition("://")
     authority, _, name = rest.partition("/")
@@ -241,7 +255,7 @@ def place_of(uri: str) -> Place:
 
 
 def endpoint() -> str | None:
-    """Return the S3 server to ask, if it is not Amazon's."""
+    """Return the S3 server to use; None if it is Amazon's."""
     return _in_environment(ENDPOINTS)
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """Yield a file to write in the block; if the block ends well, it replaces `target`. Missing folders are made.
+    """Yield a file to write to in the block; if the block ends without an error, it replaces `target`.
 
-    The file to write has a unique name, so that two runs of one task at the same time do not write into one file.
+    Missing folders are created. The file to write to has a unique name, so that two simultaneous runs of one task do
+    not write to the same file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")

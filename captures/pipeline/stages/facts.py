@@ -27,9 +27,11 @@ from mqproto.wire import MessageClass, SessionHeader, guid_from_text
 from mqproto.wire.layouts.base import INFINITE
 
 Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
-"""By series, connection, interface and whether the client sent it: the packets of that direction before which the
-capture lacks bytes that may have been messages; see mqproto.captures.decode.sessions.half. Captures without losses
-have no entries."""
+"""The packets before which the capture lacks bytes that may have been messages.
+
+The keys are the series, the connection, the interface, and whether the client sent these packets; see
+mqproto.captures.decode.sessions.half. Captures without losses have no entries.
+"""
 MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
 """The values of `delivery` that a transactional message may have."""
 HEADER: Final = (
@@ -73,7 +75,7 @@ SESSION_COLUMNS: Final = (
 
 
 def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
-    """Return the address and port of one end of each packet."""
+    """Return the address and port of each packet's source or destination, whichever `end` names."""
     known: dict[tuple[str, int], Endpoint] = {}
     found = []
     for pair in zip(values(batch, f"{end}_address"), values(batch, f"{end}_port"), strict=True):
@@ -85,7 +87,10 @@ def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
 
 
 def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
-    """Return the fields of packets that the rules of sessions need; a Ping has no session."""
+    """Yield the fields of packets that the rules of sessions need.
+
+    A Ping gives an item too, but has no session.
+    """
     return records(
         SessionFacts,
         values(batch, "number"),
@@ -140,11 +145,11 @@ CROSSING_COLUMNS: Final = (
     "frame",
     "file",
 )
-"""The columns of UserMessages, joined with their relations, that are needed to judge intermediates."""
+"""The columns needed to judge intermediates, from UserMessages joined with their relations."""
 
 
 class KnownFate(NamedTuple):
-    """The outcome of a message on its connection, from rows."""
+    """The outcome of a message on its connection, as read from rows."""
 
     acknowledged_by: int | None
     saved_by: int | None
@@ -208,11 +213,13 @@ ACKNOWLEDGMENT_COLUMNS: Final = (
     "ack_message",
     "ahead",
 )
-"""The columns of transactional messages, OrderAcks and FinalAcks, with their relations, needed to judge sequences."""
+"""The columns needed to judge sequences, from transactional messages, OrderAcks and FinalAcks joined with their
+relations.
+"""
 
 
 def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[NumberedMessage]:
-    """Yield the transactional messages on their hops."""
+    """Yield the transactional messages, each with its hop."""
     towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
     return records(
         NumberedMessage,
@@ -232,7 +239,7 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
 
 
 def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
-    """Yield the OrderAcks and FinalAcks on their hops."""
+    """Yield the OrderAcks and FinalAcks, each with its hop."""
     return records(
         Acknowledgment,
         message_keys(batch),
@@ -255,7 +262,7 @@ def message_keys(batch: pa.RecordBatch) -> Iterator[Any]:
 
 
 def hops(batch: pa.RecordBatch) -> list[Any]:
-    """Return the queue managers at both ends of each packet; the same pair is the same object."""
+    """Return the pair of queue managers between which each packet went; equal pairs are the same object."""
     known: dict[Hop, Hop] = {}
     pairs: Iterator[Any] = zip(
         mapped(batch, "from_key", key_of), mapped(batch, "to_key", key_of), strict=True
@@ -264,7 +271,7 @@ def hops(batch: pa.RecordBatch) -> list[Any]:
 
 
 def losses_of(sessions: pa.RecordBatch) -> Losses:
-    """Return the losses of sessions that later stages need."""
+    """Return those losses of sessions that later stages need."""
     columns = ("series", "connection", "interface", "client_losses", "server_losses")
     return {
         (series, connection, interface, from_client): packets.tolist()
@@ -277,7 +284,10 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
-    """Yield the connections of sessions, each with its series, for the ways between queue managers."""
+    """Yield the connections of sessions, each with its series.
+
+    They are used to find the ways between queue managers.
+    """
     columns = "series client_key server_key connection interface first_ns last_ns begun skew_ns"
     rows = zip(*(values(sessions, name) for name in columns.split()), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
@@ -313,7 +323,11 @@ def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
 
 
 def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
-    """Return, for each packet, the last packet from its end, up to this one, before which the capture has a loss."""
+    """Return, for each packet, the last loss before it in its direction.
+
+    A loss is given by the packet before which the capture lacks bytes; that may be the packet itself. None means no
+    loss.
+    """
     if not losses:
         return [None] * batch.num_rows
     columns = ("number", "series", "connection", "interface", "from_client")

@@ -13,7 +13,7 @@ from mqproto.captures.pipeline.tables.lists import batch_of
 
 COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000
-"""The rank of findings in a packet alone, which come last among the findings about the packet."""
+"""The rank of findings about a single packet by itself, which come last among the findings about that packet."""
 
 
 def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) -> tuple[Any, ...]:
@@ -32,7 +32,7 @@ def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) ->
 
 
 def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the faults and oddities of single packets, as FINDINGS.
+    """Return the faults and oddities found in single packets, as FINDINGS.
 
     Args:
         batch: packets, with COLUMNS.

@@ -1,1 +1,1 @@
-"""The tables: their columns, their files, and which files count."""
+"""The tables: their columns, their files, and the rules about which files count."""

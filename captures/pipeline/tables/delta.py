@@ -1,7 +1,8 @@
-"""Tables in the format of Delta Lake: a log beside each table's files tells which files count, and since when.
+"""Tables in the format of Delta Lake.
 
-Anything that reads Delta reads them: deltalake, DuckDB, pandas, polars, Spark. Every version of a table is a snapshot.
-Ours are committed by deltalake, without Java. A commit that another one preceded fails: nothing is merged.
+A log next to each table's files tells which files count, and since when. Anything that reads Delta Lake can read them:
+deltalake, DuckDB, pandas, polars, Spark. Every version of a table is a snapshot. Ours are committed by deltalake,
+without Java. A commit fails if another one came first; nothing is merged.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ SETTINGS: Final = {
     "delta.logRetentionDuration": "interval 1 days",
 }
 STRICT: Final = CommitProperties(max_commit_retries=0)
-"""Options for commits that build on the version that they have seen, or fail."""
+"""Options for commits that fail unless they build on the version they have seen."""
 
 
 def location(store: Store, table: str) -> tuple[str, dict[str, str]]:
-    """Return the path and the options with which deltalake opens a stored table."""
+    """Return the path and options with which deltalake opens a stored table."""
     scheme, found, rest = store.path(table).partition("://")
     if not found:
         return scheme, {}
@@ -45,10 +46,10 @@ def location(store: Store, table: str) -> tuple[str, dict[str, str]]:
 
 
 def opened(store: Store, table: str, version: int | None = None) -> DeltaTable:
-    """Open a table as of a version, by default the last.
+    """Open a given version of a table, by default the last.
 
     Raises:
-        TableNotFoundError: it does not exist.
+        TableNotFoundError: the table does not exist.
         DeltaError: its log cannot be read, or no longer has that version.
     """
     uri, options = location(store, table)
@@ -64,10 +65,10 @@ def newest(store: Store, table: str) -> DeltaTable | None:
 
 
 def create(store: Store, table: str, schema: pa.Schema, added: Iterable[Part]) -> None:
-    """Create a table with these files, as its version 0. The schema's metadata says what columns mean.
+    """Create a table with these files, as its version 0. The schema's metadata says what the columns mean.
 
     Raises:
-        DeltaError: it exists already, or it cannot be written.
+        DeltaError: the table exists already, or it cannot be written.
     """
     uri, options = location(store, table)
     create_table_with_add_actions(
@@ -82,7 +83,7 @@ def create(store: Store, table: str, schema: pa.Schema, added: Iterable[Part]) -
 
 
 def parts(found: DeltaTable, table: str) -> list[Part]:
-    """Return the files of a table, sorted by name, and so by the runs that wrote them."""
+    """Return the files of a table, sorted by name and therefore by the runs that wrote them."""
     known = files(found)
     columns = [known[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
     rows = zip(*columns, strict=True)
@@ -90,7 +91,10 @@ def parts(found: DeltaTable, table: str) -> list[Part]:
 
 
 def files(found: DeltaTable) -> pa.Table:
-    """Return the log's facts about the files of a table: path, rows, size, and minima and maxima of columns."""
+    """Return what the log says about the files of a table.
+
+    This is the path, the number of rows, the size, and the minima and maxima of columns.
+    """
     # pyarrow.table would first import pandas, to see whether this comes from pandas.
     return pa.RecordBatchReader.from_stream(found.get_add_actions(flatten=True)).read_all()
 
@@ -98,8 +102,8 @@ def files(found: DeltaTable) -> pa.Table:
 def dataset(table: DeltaTable) -> Any:
     """Return the rows of a table for pyarrow and DuckDB, in the order of `parts`.
 
-    deltalake assumes that no comparison matches a column without minimum and maximum in the log, such as texts and
-    flags: `kind = 'Ping'` skipped a file that had some. So each file's own footer decides here.
+    If a column, such as one of texts or flags, has no minimum and maximum in the log, deltalake assumes that no
+    comparison matches it: `kind = 'Ping'` skipped a file that had some. So the footer of each file is used here.
     """
     known = table.to_pyarrow_dataset()
     found = sorted(known.get_fragments(), key=lambda each: each.path)
@@ -113,7 +117,7 @@ def commit(
     """Add and remove files in one commit; return the new version.
 
     Args:
-        tidied: names of files that replace one another: they add or remove no rows.
+        tidied: the names of files that only replace one another, so that no rows are added or removed.
 
     Raises:
         DeltaError: another commit came first, or the commit cannot be written.
@@ -141,14 +145,14 @@ def _now_ms() -> int:
 
 
 def restore(found: DeltaTable, version: int) -> DeltaTable:
-    """Return a table restored to an earlier version, as a new version."""
+    """Restore a table to an earlier version, which becomes its newest version; return the table."""
     found.restore(version, ignore_missing_files=True, commit_properties=STRICT)
     found.update_incremental()
     return found
 
 
 def sync(store: Store, table: str, version: int) -> None:
-    """Flush a commit to disk before anything that depends on it, if this is a local disk."""
+    """If the table is on a local disk, flush a commit to it, before anything that depends on the commit."""
     if store.folder is None:
         return
     for path in (store.folder / table / LOG / f"{version:020d}.json", store.folder / table / LOG):
@@ -164,5 +168,5 @@ def _sync(path: Path) -> None:
 
 
 def why(error: Any) -> str:
-    """Return deltalake's message, on one line."""
+    """Return deltalake's error message as one line."""
     return str(error).partition("\n")[0]

@@ -1,4 +1,7 @@
-"""Turns Arrow batches into lists of values, column by column, and back, so that no stage takes a row apart."""
+"""Turns Arrow batches into lists of values, column by column, and back.
+
+So no stage has to take a row apart.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,15 @@ from mqproto.wire import (
 T = TypeVar("T")
 N = TypeVar("N", bound=tuple[Any, ...])
 Batches = dict[str, pa.RecordBatch]
-"""The output of a stage: by table, some of its rows."""
+"""The output of a stage: some rows for each table."""
 
 GUID_CHARACTERS: Final = 36
 KEY_LIMIT: Final = 65_536
-"""The most queue managers whose keys are remembered with their texts."""
+"""The maximum number of queue managers whose keys are remembered together with their texts."""
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Return a column of numbers, truth values or texts as a list, with None for null."""
+    """Return a column of numbers, truth values or texts as a list, with None in place of null."""
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -50,7 +53,10 @@ def values(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T | None]:
-    """Return a column of texts, each distinct one read once, with None for null."""
+    """Return a column of texts as a list of what `read` makes of them, with None in place of null.
+
+    Each distinct text is read only once.
+    """
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -61,38 +67,42 @@ def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T
 
 
 def records(kind: type[N], *columns: Iterable[Any]) -> Iterator[N]:
-    """Yield columns as named tuples of a kind, in the order of its fields.
+    """Yield the rows of columns as named tuples of type `kind`.
 
-    It works like `kind._make`, but calls no Python function for each tuple: there is one for every packet.
+    The columns are in the order of its fields. This works like `kind._make`, but it calls no Python function for each
+    tuple, because there is one for every packet.
     """
     return map(partial(tuple.__new__, kind), zip(*columns, strict=True))
 
 
 def coded(rows: pa.Table) -> pa.Table:
-    """Return rows whose repeating texts are CODED."""
+    """Return rows in which columns of repeating texts are CODED."""
     return rows.cast(pa.schema([(field.name, type_of(field.name, field.type)) for field in rows.schema]))
 
 
 def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
-    """Return a column of converted texts, each distinct one read once, with null for null."""
+    """Return a column of texts converted by `read`; null stays null.
+
+    `read` is called only once for each distinct text.
+    """
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), CODED).take(coded.indices)
 
 
 def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
-    """Return a column of texts as truth values, each distinct one read once."""
+    """Return a column of texts as truth values; `read` is called once for each distinct text."""
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
 
 
 def integers(rows: pa.RecordBatch, name: str) -> Integers:
-    """Return a column of numbers, with 0 for null."""
+    """Return a column of numbers, with 0 in place of null."""
     found: Integers = pc.fill_null(rows.column(name), 0).to_numpy(zero_copy_only=False)
     return found
 
 
 def codes(batch: pa.RecordBatch, names: Sequence[str]) -> Integers:
-    """Return a number for each row, from 0, that is equal where these columns are."""
+    """Return a number for each row, from 0, that is the same for rows with equal values in `names`."""
     found = np.zeros(batch.num_rows, dtype=np.int64)
     for name in names:
         coded = batch.column(name).dictionary_encode()
@@ -108,7 +118,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def batch_of(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Return rows in the order of the schema's fields, as one batch."""
+    """Return rows, given as tuples in the order of the schema's fields, as one batch."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -120,7 +130,7 @@ def batches_of(schemas: Mapping[str, pa.Schema], rows: Mapping[str, list[tuple[A
 
 
 def joined(batches: Mapping[str, list[pa.RecordBatch]]) -> Batches:
-    """Return all rows of each table in one batch; a single batch is not copied."""
+    """Return all rows of each table as one batch; if there is only one already, it is not copied."""
     return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
 
 
@@ -132,13 +142,13 @@ def key_text(key: NodeKey) -> str:
 
 @lru_cache(KEY_LIMIT)
 def guid_of(text: str) -> Guid:
-    """Return the GUID that a text in a table means."""
+    """Return the GUID that a text in a table stands for."""
     return guid_from_text(text)
 
 
 @lru_cache(KEY_LIMIT)
 def key_of(text: str) -> NodeKey:
-    """Return the key that a text in a table means; no address looks like a GUID."""
+    """Return the queue manager's key that a text in a table stands for; no address looks like a GUID."""
     if len(text) == GUID_CHARACTERS and text.count("-") == 4:
         try:
             return guid_from_text(text)
@@ -148,7 +158,7 @@ def key_of(text: str) -> NodeKey:
 
 
 def identifier_of(text: str) -> TxSequenceId:
-    """Return a TxSequenceID as `mqproto.captures.decode.sequences.shown` writes it."""
+    """Return a TxSequenceID, given its text as written by `mqproto.captures.decode.sequences.shown`."""
     time_stamp, _, ordinal = text.partition(":")
     return TxSequenceId(time_stamp=int(time_stamp), ordinal=int(ordinal))
 
@@ -160,7 +170,7 @@ def subject_of(correlation: str) -> tuple[Guid, int]:
 
 
 def queue_of(text: str) -> QueueName:
-    """Return DestinationQueue as in a packet, given a destination's format name."""
+    """Return the DestinationQueue that a packet has, given the format name of a destination."""
     try:
         name = parse_format_name(text)
     except FormatNameError:
@@ -176,6 +186,6 @@ def queue_of(text: str) -> QueueName:
 
 
 def message_of(text: str) -> tuple[Guid, int]:
-    """Return a message's key as `mqproto.captures.decode.row.identifier_text` writes it."""
+    """Return a message's key, given its text as written by `mqproto.captures.decode.row.identifier_text`."""
     manager, _, ordinal = text.partition("\\")
     return guid_from_text(manager), int(ordinal)

@@ -1,8 +1,8 @@
-"""The files of tables, in a folder or wherever pyarrow reaches: each exists completely or not at all.
+"""The files of tables, in a folder or wherever pyarrow can reach.
 
-Tasks write parts, Parquet files with some rows of one table, directly to their final place, under names that a repeated
-task chooses again. A part counts when the tables name it; see `tables`. Files that are not named are either
-under way or left over.
+Each file exists either completely or not at all. Tasks write parts, which are Parquet files with some rows of one
+table. They write them directly to their final place, under names that a repeated task chooses again. A part counts when
+the tables name it; see `tables`. Files that are not named are either still being written or left over.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_
 from mqproto.captures.pipeline.source.whole import whole
 
 HIDDEN: Final = "_"
-"""Names that begin like this are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
+"""The beginning of names that are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16
-"""The number of rows in a group: a search for few rows reads only the groups that may have them, according to their
-statistics.
+"""The number of rows in a row group. A search for few rows uses the statistics of the groups to read only those that
+may have them.
 """
 
 
@@ -42,8 +42,8 @@ class TablesError(MqprotoError):
 class Part(NamedTuple):
     """One file of a table.
 
-    name: within the folder of all tables: `packets/4f5e-000003.parquet`.
-    statistics: those of its columns, as in Delta Lake; a search for few rows skips files by them.
+    name: its name within the folder of all tables: `packets/4f5e-000003.parquet`.
+    statistics: the statistics of its columns, as in Delta Lake; a search for few rows uses them to skip files.
     """
 
     name: str
@@ -58,7 +58,10 @@ class Part(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A stored file. changed_ns: its last change, since 1970."""
+    """A stored file.
+
+    changed_ns: the time of its last change, since 1970.
+    """
 
     name: str
     size_bytes: int
@@ -67,16 +70,16 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder of tables: local, by its path, or remote, by its URI. Every process may have its own.
+    """A folder of tables: a local one, given by its path, or a remote one, given by its URI.
 
-    File names are relative to it, with slashes.
+    Each process may have a Store of its own for the same folder. File names are relative to the folder, with slashes.
     """
 
     root: str
 
     @staticmethod
     def at(place: str | Path) -> Store:
-        """Return the folder that a path or URI means.
+        """Return the folder that a path or URI refers to.
 
         Raises:
             UsageError: as for `storage.absolute`.
@@ -89,7 +92,7 @@ class Store:
         return None if is_remote(self.root) else Path(self.root)
 
     def path(self, name: str) -> str:
-        """Return a file's full name, for `parquet` and other programs."""
+        """Return the full path or URI of a file, for `parquet` and other programs."""
         return f"{self.root}/{name}"
 
     def read(self, name: str) -> bytes:
@@ -102,7 +105,7 @@ class Store:
             return bytes(file.readall())
 
     def write(self, name: str, content: bytes | pa.Buffer) -> None:
-        """Write a file, replacing any file of that name."""
+        """Write a file, replacing any file with that name."""
         target = self.path(name)
         if is_remote(target):
             with _system(target).open_output_stream(_path(target)) as file:
@@ -117,7 +120,7 @@ class Store:
         """Write one part; a repeated task replaces what its first run wrote.
 
         Args:
-            name: `packets/4f5e-000003.parquet`; a repeated task has to choose it again.
+            name: a name such as `packets/4f5e-000003.parquet`; a repeated task has to choose the same one.
         """
         stream = pa.BufferOutputStream()
         statistics = write_parquet(stream, table)
@@ -134,12 +137,12 @@ class Store:
                 yield Stored(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime_ns or 0)
 
     def names(self) -> list[str]:
-        """Return the names of files and folders in this folder, without their contents."""
+        """Return the names of the files and folders directly in this folder."""
         selector = fs.FileSelector(_path(self.root), allow_not_found=True)
         return [info.base_name for info in _system(self.root).get_file_info(selector)]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files that exist."""
+        """Delete these files, as far as they exist."""
         system = _system(self.root)
         for name in names:
             with suppress(FileNotFoundError):
@@ -147,7 +150,7 @@ class Store:
 
 
 def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a part for reading, by its path or URI; use it with `with`.
+    """Open a part, given its path or URI, for reading; use the result in a `with` statement.
 
     Args:
         coded: the columns to read as schemas.columns.CODED.
@@ -159,7 +162,7 @@ def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return all rows of a part."""
+    """Return all rows of a part, with all columns or only those in `columns`."""
     with parquet(path) as file:
         return file.read(columns=None if columns is None else list(columns))
 
@@ -173,7 +176,7 @@ def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
 
 
 def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
-    """Write rows to a path or stream `target`; return statistics as in Delta Lake."""
+    """Write rows to a path or stream `target`; return their statistics as in Delta Lake."""
     # A row group needs one dictionary; otherwise they are written as texts.
     table = table.unify_dictionaries()
     written: list[pq.FileMetaData] = []
@@ -195,7 +198,7 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
 
 
 def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str, Any]:
-    """Return the minima and maxima of columns of whole numbers, and the number of rows."""
+    """Return the number of rows, and the minima and maxima of the columns of whole numbers."""
     whole_numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
     least: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -215,7 +218,7 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """Return the columns whose texts repeat in the first rows: only these gain from a dictionary."""
+    """Return the columns whose texts repeat in the first rows; only these gain from a dictionary."""
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
     plain = [field for field in table.schema if not (pa.types.is_nested(field.type) or _is_whole(field))]
@@ -223,15 +226,15 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _is_whole(field: pa.Field) -> bool:
-    """Whether Parquet stores a column, such as one of times, as whole numbers."""
+    """Whether Parquet stores a column as whole numbers, as it does for times."""
     return bool(pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type))
 
 
 def _system(path: str) -> Any:
-    """Return the file system of a path."""
+    """Return the file system that a path or URI belongs to."""
     return place_of(path).system if is_remote(path) else fs.LocalFileSystem()
 
 
 def _path(path: str) -> str:
-    """Return a path as its file system names it."""
+    """Return a path or URI in the form that its file system uses."""
     return place_of(path).path if is_remote(path) else path

@@ -1,4 +1,7 @@
-"""Queries of the tables, by DuckDB: they see the tables as one run left them, even if others are written meanwhile."""
+"""Queries of the tables with DuckDB.
+
+They see the tables as one run left them, even if others are written meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Tables
 
 FORMS: Final = {"parquet": "format parquet, compression zstd", "csv": "format csv, header"}
-"""The forms of exported tables, with DuckDB's options for them."""
+"""The formats in which tables can be exported, with DuckDB's options for them."""
 ANSWER: Final = "answer"
-"""The name of the file with the rows of a query."""
+"""The name of the file to which the rows of a query are exported."""
 
 
 class Answer(NamedTuple):
-    """The rows of a query. is_all: whether these are all of them."""
+    """The rows of a query.
+
+    is_all: whether these are all rows of the query.
+    """
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -35,7 +41,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
         limit: the maximum number of rows.
 
     Raises:
-        UsageError: DuckDB does not understand it, or it is not a query.
+        UsageError: DuckDB does not understand the text, or the text is not a query.
     """
     with connected(tables) as connection, _told():
         found = connection.execute(sql)
@@ -47,7 +53,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
 
 
 def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> list[Path]:
-    """Write all tables, or the rows of a query, each as one file; return their paths.
+    """Write all tables, or the rows of a query, with one file for each; return the paths of the files.
 
     Raises:
         UsageError: the folder is not empty; or as for `answer`.
@@ -84,10 +90,10 @@ def _harmless(connection: duckdb.DuckDBPyConnection, query: str) -> str:
 
 @contextmanager
 def connected(tables: Tables, *, whole: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection with each table by name, and `runs`.
+    """Yield a connection in which each table, and `runs`, can be used by its name.
 
     Args:
-        whole: whether missing tables are empty, and each row's `place` tells its position in its table.
+        whole: whether to add missing tables as empty ones, and a column `place` with each row's position in its table.
     """
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")

@@ -1,10 +1,11 @@
-"""The table `runs`: a row for each run, which names the versions of all other tables that belong together.
+"""The table `runs`, which has a row for each run.
 
-Delta Lake commits one table at a time. A run commits to the tables that it changes, and to `runs` last: it counts when
-its row is there. Readers of several tables take the versions from one row. A run that died has left versions that no
-row names, and the next run restores the versions before them.
+A row names the versions of all other tables that belong together. Delta Lake commits one table at a time. A run commits
+to the tables that it changes, and to `runs` last: it counts once its row is there. Readers of several tables take the
+versions from one row. A run that died has left versions that no row names, and the next run restores the versions
+before them.
 
-For each row, a file in `_state` has the facts about earlier runs that later ones need. The files of all rows but the
+For each row, a file in `_state` has the facts about earlier runs that later ones need. The files of all rows except the
 last are deleted sooner or later.
 """
 
@@ -26,19 +27,21 @@ from mqproto.captures.pipeline.tables.schemas.tables import RUNS
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
 VERSION: Final = 9
-"""The version of the tables' form. It is raised whenever a table changes."""
+"""The version of the layout of the tables. Raise it whenever a table changes."""
 PARTS: Final = 64
-"""This many files of the table are merged into one."""
+"""The number of files of this table that are merged into one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One run; its fields are the columns of the table.
 
-    run: counted from 1. name: unique, and part of the names of all files that it wrote.
-    time: its end. form: the form of the tables; see VERSION.
-    versions, rows: version and number of rows, by the names of the tables.
-    state: the name of the file with its State.
+    run: the number of the run, counted from 1.
+    name: a unique name, which is part of the names of all files that the run wrote.
+    time: the time at which it ended.
+    form: the layout of the tables; see VERSION.
+    versions, rows: for each table, its version and its number of rows.
+    state: the name of the file with the run's State.
     """
 
     run: int
@@ -55,9 +58,10 @@ class Row:
 class State:
     """The state for the next run.
 
-    told: a JSON object. files: files outside the tables that are still needed.
-    dropped: files of earlier runs that only current readers still need, with the time at which they ceased to
-        count, in seconds since 1970.
+    told: a JSON object.
+    files: the names of the files outside the tables that are still needed.
+    dropped: the names of files of earlier runs that only current readers still need. Each comes with the time at which
+        it ceased to count, in seconds since 1970.
     """
 
     told: dict[str, Any] = field(default_factory=dict)
@@ -69,7 +73,7 @@ class State:
         """Read the state of a run.
 
         Raises:
-            TablesError: it no longer exists, or is damaged.
+            TablesError: the state no longer exists, or is damaged.
         """
         try:
             return State(**json.loads(store.read(row.state)))
@@ -78,7 +82,7 @@ class State:
             raise TablesError(f"{why}; analyse the captures into another folder") from None
 
     def as_json(self) -> bytes:
-        """Return the state as it is stored."""
+        """Return the state in the form in which it is stored."""
         return json.dumps(asdict(self), indent=1).encode()
 
 
@@ -97,7 +101,7 @@ class Runs:
         """Return the last run; None if there was none.
 
         Raises:
-            TablesError: it was written by another version of this program.
+            TablesError: the run was written by another version of this program.
         """
         found = [] if self.table is None else delta.files(self.table).to_pylist()
         if not found:
@@ -111,7 +115,7 @@ class Runs:
         return self._rows(names) if names else []
 
     def add(self, row: Row) -> list[str]:
-        """Make a run count, as its last action; return the names of files that no longer count.
+        """Make a run count, which is its last action; return the names of files that no longer count.
 
         Raises:
             DeltaError: another run came first.

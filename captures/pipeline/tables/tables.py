@@ -1,8 +1,8 @@
-"""The tables of a folder, local or remote: in the format of Delta Lake, as one run left them all.
+"""The tables of a folder, local or remote, in the format of Delta Lake, all as the same run left them.
 
-Tasks write parts, files that nothing names yet. A run commits them, table by table, and counts as a whole when its row
-is in the table `runs`; see `runs`. Readers see the tables as one run left them, even if others are written later:
-files that no longer count stay for KEEP_S.
+Tasks write parts: files that nothing names yet. A run commits them, table by table, and counts as a whole when its row
+is in the table `runs`; see `runs`. Readers see the tables as one run left them, even if others are written later,
+because files that no longer count are kept for KEEP_S.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
-"""How long, in seconds, files that no longer count are kept for current readers."""
+"""How long, in seconds, to keep files that no longer count, for readers that still use them."""
 AT_ONCE: Final = 8
-"""How many tables are opened, or committed to, at a time."""
+"""The number of tables that are opened, or committed to, at the same time."""
 version_of: Final = cache(version)
 """Returns the version of a package. It reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
-"""The time, in seconds, after which an unnamed file counts as left over, if running tasks cannot be seen."""
+"""How old, in seconds, an unnamed file must be to count as left over where running tasks cannot be seen."""
 
 
 class Tables:
-    """All tables, as one run left them; by default the last one.
+    """All tables, as one run left them; by default the last run.
 
     Attributes:
-        store: where they are. folder: the same, as text.
-        history: the table of all runs. row: the run that is shown; None before the first run.
+        store: the folder with the tables.
+        folder: the path or URI of that folder.
+        history: the table of all runs.
+        row: the run that is shown; None before the first run.
         last: during a run, the last version of each table before it.
 
     Args:
-        run: the number of an earlier run. Its files stay for KEEP_S, or longer if configured.
+        run: the number of an earlier run. Its files are kept for KEEP_S, or longer if so configured.
 
     Raises:
         TablesError: the folder holds something else, or tables of another version, or the run does not exist.
@@ -83,7 +85,7 @@ class Tables:
 
     @property
     def kept(self) -> State:
-        """The state with the names of files that runs need."""
+        """The state of earlier runs, including the names of files that runs need."""
         if self._state is None:
             self._state = State() if self.row is None else State.of(self.store, self.row)
         return self._state
@@ -104,11 +106,11 @@ class Tables:
         return [part for some in self.at_once(self.parts, self.names) for part in some]
 
     def paths(self, table: str) -> list[str]:
-        """Return the paths of a table's files, for any reader of Parquet."""
+        """Return the paths of a table's files, for any program that reads Parquet."""
         return [self.store.path(part.name) for part in self.parts(table)]
 
     def schema(self, table: str) -> pa.Schema:
-        """Return the columns of a table; the metadata has their meanings.
+        """Return the columns of a table; their metadata has their meanings.
 
         Raises:
             TablesError: there is no such table.
@@ -137,7 +139,7 @@ class Tables:
 
     @contextmanager
     def run(self) -> Iterator[Run]:
-        """Change the tables. Nothing changes unless the run is committed.
+        """Begin a run, in which the tables can be changed. Nothing changes unless the run is committed.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -151,7 +153,7 @@ class Tables:
                 yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
-        """Delete files that only runs older than `keep_s` refer to; return their number.
+        """Delete the files that only runs older than `keep_s` refer to; return their number.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -172,11 +174,14 @@ class Tables:
             return len(gone)
 
     def adopt(self, row: Row, state: State) -> None:
-        """Move on to a run that was committed."""
+        """Show a run that has just been committed."""
         self.row, self._state, self._parts, self.last = row, state, {}, {}
 
     def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
-        """Return a function's results for all tables; for remote tables several at a time, to wait less for servers."""
+        """Return a function's results for all tables.
+
+        If the tables are remote, several calls run at a time, so that less time is spent waiting for servers.
+        """
         if self.store.folder is not None or len(names) < 2:
             return [function(name) for name in names]
         with ThreadPoolExecutor(min(AT_ONCE, len(names))) as threads:
@@ -216,7 +221,10 @@ class Tables:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, and show the last run: no other process on this machine changes the tables in the block."""
+        """Hold the lock, and show the last run.
+
+        During the block, no other process on this machine changes the tables.
+        """
         with ExitStack() as held:
             if (folder := self.store.folder) is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -226,7 +234,7 @@ class Tables:
             yield
 
     def _named(self) -> set[str]:
-        """Return all files that count, or did so recently."""
+        """Return the names of all files that count, or counted until recently."""
         kept = self.kept
         names = {part.name for part in self.every_part()} | {*kept.files, *kept.dropped}
         if self.history.table is not None:
@@ -246,7 +254,10 @@ class Tables:
         self._parts[table] = delta.parts(found, table)
 
     def _remove_leftovers(self) -> None:
-        """Remove unnamed files of a dead run on this machine. Elsewhere a run may be at work."""
+        """Remove unnamed files that a dead run left, if the tables are on this machine.
+
+        Elsewhere, a run may be at work.
+        """
         folder = self.store.folder
         if folder is not None:
             shutil.rmtree(folder / WORK, ignore_errors=True)
@@ -257,11 +268,12 @@ class Tables:
 
 
 class Run:
-    """A change of the tables in progress.
+    """A change of the tables that is in progress.
 
     Attributes:
-        store: where tasks write parts; files needed only during the run go into `_work`, under its name.
-        name: unique among all runs, for names of parts; later runs sort after it.
+        store: where tasks write parts. Files needed only during the run go into `_work`, in a folder with the run's
+            name.
+        name: a name that is unique among all runs, for the names of parts; the names of later runs sort after it.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -283,12 +295,12 @@ class Run:
         """Make the parts of this run count.
 
         Args:
-            added: parts that are in `store`.
-            schemas: the schemas of all tables that are to exist, by name.
+            added: the new parts, which are in `store`.
+            schemas: the schemas, by table name, of all tables that are to exist.
             dropped: the names of parts that no longer count.
             tidied: the names of added and dropped parts that replace one another.
             state: the new `Tables.state`; None keeps the old one.
-            keep_s: how long to keep files that no longer count.
+            keep_s: how long, in seconds, to keep files that no longer count.
 
         Raises:
             TablesError: another run came first.
@@ -334,7 +346,7 @@ class Run:
     def _commit_tables(
         self, added: Sequence[Part], dropped: set[str], tidied: set[str], schemas: Mapping[str, pa.Schema]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Commit to each table that changes; return the new version and rows of each table."""
+        """Commit to each table that changes; return the version and the number of rows of each table."""
         row = self._tables.row
         news: defaultdict[str, list[Part]] = defaultdict(list)
         for part in added:
@@ -378,7 +390,7 @@ def is_there(place: str) -> bool:
 
 @contextmanager
 def _work_folder(store: Store, name: str) -> Iterator[None]:
-    """Provide a folder for data too large to hand on; deleted after the block, if this is a local disk."""
+    """Provide a folder for data that is too large to hand on; a local one is deleted after the block."""
     if store.folder is None:
         yield
         return
@@ -402,7 +414,7 @@ def _check_free(store: Store) -> None:
     """Check that a folder without runs is empty, or was left by a first run that failed.
 
     Raises:
-        TablesError: it is not.
+        TablesError: it has other files.
     """
     try:
         names = store.names()
@@ -413,6 +425,6 @@ def _check_free(store: Store) -> None:
 
 
 def _is_file_of_ours(name: str) -> bool:
-    """Whether a file is a part of a table, or state of runs; not a log, nor any other program's file."""
+    """Whether a file is a part of a table or a state of runs, rather than a log or a foreign file."""
     folder, _, rest = name.partition("/")
     return "/" not in rest and (rest.endswith(".parquet") or folder == runs.STATES or rest.startswith("."))

@@ -13,16 +13,17 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.tables.parts import Part, Store, parquet_table
 
 PARTS: Final = 32
-"""This many small parts of a table are merged into one."""
+"""A number of small parts. Once a table has this many, they are merged."""
 ROWS: Final = 1_000_000
-"""The maximum number of rows of a merged part. A part is small if it has less than a quarter of that."""
+"""The maximum number of rows of a merged part. A part is small if it has less than a quarter of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class TidyTask:
-    """Some parts to merge.
+    """A task that merges some parts into one.
 
-    names: the names of the parts. name: the name of the merged part.
+    names: the names of the parts.
+    name: the name of the merged part.
     """
 
     store: Store
@@ -37,7 +38,7 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
     """Yield groups of parts to merge.
 
     Args:
-        parts: each with a key; only parts with the same key are merged.
+        parts: parts, each with a key before it; only parts with the same key are merged.
     """
     small: defaultdict[str, list[Part]] = defaultdict(list)
     for key, part in parts:

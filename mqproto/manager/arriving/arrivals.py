@@ -1,5 +1,4 @@
-"""Decides whether an arriving message is for us, for another queue manager, or unwanted.  [MS-MQQB]
-3.1.5.8"""
+"""Decides whether an arriving message is for us or another queue manager, or is unwanted. [MS-MQQB] 3.1.5.8"""
 
 from __future__ import annotations
 
@@ -37,25 +36,30 @@ from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, has_debug_head
 from mqproto.wire.guid import guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
-"""The most bytes of strangers' messages that wait for the store's answer about sequences; a single message may exceed
-it.
+"""The maximum number of bytes of strangers' messages that wait for the store's answer about sequences; a single message
+may exceed it.
 """
 JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 
 
 Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
-"""The judgment of a message, fields of its head, and the queue of ours that it is for."""
+"""The judgment of a message, together with fields of its head and the local queue that it is for; None if there is
+none.
+"""
 
 
 class NotWelcomeError(Exception):
-    """A message that this session must not bring: the session is closed, and the sender keeps the message."""
+    """A message that must not be sent on this session.
+
+    The session is closed, and the sender keeps the message.
+    """
 
 
 class Arrivals:
     """The rules for messages that arrive.
 
-    Consecutive messages that are alike form a run. Questions with one answer for the whole run are asked once: who
-    brings the run, where it goes, whether there is room. A run is taken as a whole if every objection to one of its
+    Consecutive messages of the same kind form a run. Questions with the same answer for the whole run are asked once:
+    who brings the run, where it goes, whether there is room. A run is taken as a whole if every objection to one of its
     messages would also apply to the first. Otherwise its messages are taken one by one, as runs of one.
     """
 
@@ -85,18 +89,20 @@ class Arrivals:
         self.in_sequence = InSequence(desk, sequences, outbound, queues, self._inserting, self.room, routes)
         self.transit = Transit(desk, outbound, confirmations, expiration, self.refusing, self.room)
         self.forward = self.transit.forward
-        """A function that tests may replace: see parts.py."""
+        """The function that forwards messages; tests may replace it, see parts.py."""
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
-        """Strangers' messages in sequences that may be on disk. They wait for the store's answer."""
+        """Strangers' messages that wait for the store's answer, because their sequences may be on disk."""
         self.looked_up_bytes = 0
         self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
 
     def brought_by(self, remote: Remote, window_size: int) -> None:
-        """Set the neighbour or stranger that brings the next messages, and the window that it announces."""
+        """Set the neighbor or stranger from which the next messages come, and the window that it announces."""
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
     def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
-        """Return the judgment of the message at this index of a run: who takes it, and the reason.
+        """Return the judgment of the message at index `at` of a run.
+
+        It says what will be done with the message, and gives the reason.
 
         confirms: whether the message may be an acknowledgment, as far as we know.
         """
@@ -144,7 +150,10 @@ class Arrivals:
         )
 
     def together(self, run: Run, at: int, judgment: Judgment) -> int:
-        """The number of messages from the judged one, at index `at`, that may be taken at once; at least one."""
+        """Return how many messages, beginning with the judged one at index `at`, may be taken at once.
+
+        There is at least one.
+        """
         ruling, head, queue = judgment
         packets, source = run.packets, head.source_queue_manager
         if not ruling.together or (head.flags & JOURNAL_NEGATIVE and source == self._desk.identity):
@@ -159,12 +168,12 @@ class Arrivals:
         return max(bisect_right(sizes, self.room.left_bytes), 1)
 
     def arrived(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> None:
-        """Handle judged UserMessages: one, or as many as may be taken `together`.  3.1.5.8
+        """Process judged UserMessages: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
             NoRoomError: the messages would exceed QueueManagerQuota or the room on the disk, or would begin one
                 sequence too many.
-            NotWelcomeError: this session must not bring them.
+            NotWelcomeError: the messages must not be sent on this session.
         """
         packet, head = run.packets[0], judgment[1]
         if head.flags & JOURNAL_NEGATIVE and head.source_queue_manager == self._desk.identity:
@@ -203,17 +212,18 @@ class Arrivals:
             self.in_sequence.arrived(queue, run, remote, now)
 
     def _refuse(self, run: Run, ruling: rules.Ruling, remote: Remote, now: Moment) -> None:
-        """End a message here, unless it is a copy of a message that ended before."""
+        """End a message here, unless it is a copy of a message that ended earlier."""
         assert ruling.message_class is not None
         if not self.in_sequence.came_before(run, now):
             self.refusing.refuse(run, remote, ruling.message_class)
 
     def _welcome(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> Judgment | None:
-        """Return the judgment of a stranger's message if it is to be processed; None if nothing is left to do.
+        """Return the judgment of a stranger's message if it still has to be processed.
 
-        Acknowledgments have their own rule. Refused messages are not kept. If a transactional message is for a queue
-        that does not exist or refuses its kind, its sender is told, or it would resend for ever. It is not told that a
-        queue is closed to strangers: the operator may have forgotten to open it. A full store refuses strangers, too.
+        Return None if nothing is left to do. Acknowledgments have their own rule. Refused messages are not kept. If a
+        transactional message is for a queue that does not exist or refuses its kind, its sender is told, because
+        otherwise it would resend forever. It is not told that a queue is closed to strangers, because the operator may
+        have forgotten to open the queue. A full store also refuses strangers.
         """
         [packet] = run.packets
         if judgment[0].take is rules.Take.CONFIRM:
@@ -237,7 +247,7 @@ class Arrivals:
     def _without_duplicates(
         self, run: Run, head: Head, remote: Remote, now: Moment, *, is_ours: bool
     ) -> Run | None:
-        """The messages of a run that are not duplicates; None if all are.  3.1.5.8.1, 3.1.5.8.2"""
+        """Return the messages of a run that are not duplicates; None if all of them are.  3.1.5.8.1, 3.1.5.8.2"""
         history, source = self._histories.of(remote), head.source_queue_manager
         recoverable = bool(head.flags & RECOVERABLE)
         hop_count = None if is_ours else head.flags & HOP_COUNT
@@ -254,10 +264,11 @@ class Arrivals:
         return Run(run.shape, new) if new else None
 
     def refuses(self, packet: bytes, remote: Remote) -> bool:
-        """Whether a stranger's message, or the beginning of one, will be refused whatever bytes follow.
+        """Return whether a stranger's message will be refused no matter what bytes follow.
 
-        False if it may be an acknowledgment, or if its body goes back with the refusal. False for a neighbour, too: its
-        handshake and large first message may come in one read, so the message is judged when it is complete.
+        The packet may be only the beginning of the message. Return False if it may be an acknowledgment, or if its body
+        goes back with the refusal. Also return False for a neighbor. Its handshake and a large first message may arrive
+        in one read, so the message is judged once it is complete.
         """
         try:
             run = run_of(packet)
@@ -271,8 +282,10 @@ class Arrivals:
     # Strangers' sequences that gave up their places
 
     def _is_known(self, queue: int, called: str, run: Run, remote: Remote) -> bool:
-        """Whether the sequence of a stranger's message is in memory. If not, the message waits for the store's
-        answer."""
+        """Return whether the sequence of a stranger's message is in memory.
+
+        If not, the message waits for the store's answer; it is dropped if too many bytes are waiting.
+        """
         [packet] = run.packets
         if self.in_sequence.find(run, queue) is not None:
             return True
@@ -289,7 +302,7 @@ class Arrivals:
         return False
 
     def take_reads(self) -> list[ReadSequences]:
-        """Return the requests to the store, and forget them."""
+        """Return the requests to the store that have not been taken yet, each only once."""
         reads, self.reads = self.reads, []
         return reads
 
@@ -308,7 +321,10 @@ class Arrivals:
                 self.in_sequence.bring_back(run, queue, rows, remote, now)
 
     def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
-        """End a message whose queue is gone, unless an earlier copy has already ended, as `came_before` tells."""
+        """End a message whose queue no longer exists, unless an earlier copy has already ended.
+
+        `came_before` tells whether one has.
+        """
         [packet] = run.packets
         header, name = run.shape.header_of(packet), run.facts.destination_queue
         deleted = self._queues.deleted(name)

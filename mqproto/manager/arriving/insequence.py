@@ -1,4 +1,4 @@
-"""Accepts transactional messages at their destination, in order and once.  3.1.5.8.6, 3.1.6.9"""
+"""Accepts transactional messages at their destination, in order and only once.  3.1.5.8.6, 3.1.6.9"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
 class InSequence:
-    """The incoming sequences of neighbours and of strangers."""
+    """The incoming sequences of neighbors and of strangers."""
 
     def __init__(
         self,
@@ -52,15 +52,16 @@ class InSequence:
         self._routes = routes
         self.places = StrangersPlaces()
         self.from_before: dict[Guid, Sequence[IncomingRow]] = {}
-        """The stored sequences of queue managers that were strangers earlier and are declared now."""
+        """The stored sequences of queue managers that used to be strangers and are now declared."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
-        """The numbers of deleted queues, by source and by the source's name for the queue."""
+        """The numbers of deleted queues, by the source of messages and that source's name for the queue."""
 
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Accept messages in order and once; hold those that come early; drop those that came before.  3.1.5.8.6
+        """Accept messages in order and only once.  3.1.5.8.6
 
-        If the message that comes next is refused because its time is over or the queue is full, the refusal is final:
-        the sequence goes on after it, and a FinalAck tells its sender.
+        Messages that are early are held, and those that came before are dropped. If the next message of a sequence is
+        refused because it has expired or the queue is full, the refusal is final: the sequence goes on after it, and a
+        FinalAck tells its sender.
         """
         shape, name = run.shape, run.facts.destination_queue
         following: list[bytes] = []
@@ -105,7 +106,10 @@ class InSequence:
         header: TransactionHeader,
         packet: bytes,
     ) -> None:
-        """Drop a duplicate. Hold an early message, if there is room behind the gap."""
+        """Drop a duplicate or a message for which there is no room.
+
+        Hold an early message until the gap before it is closed.
+        """
         if verdict is ArrivalVerdict.DUPLICATE:
             self._desk.waypoints.duplicate_dropped(packet)
         elif verdict is ArrivalVerdict.OVERFLOW:
@@ -120,7 +124,10 @@ class InSequence:
             self._desk.writes.put([row], queue.name)
 
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
-        """Drop held copies of a message that came early under another name of the queue and is now in a sequence."""
+        """Drop held copies of a message that is now part of a sequence.
+
+        They came early, under another name of the queue.
+        """
         source = head_of(run.packets[0]).source_queue_manager
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
             position = own.drop_held(header)
@@ -128,7 +135,7 @@ class InSequence:
                 self._desk.writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
-        """Insert the messages that were held behind a gap that is now closed."""
+        """Insert the messages that were held after a gap that is now closed."""
         accepted, stale = sequence.release()
         for held in accepted:
             key = message_key(sequence.held_queue, held.position)
@@ -160,7 +167,7 @@ class InSequence:
         rows: Sequence[IncomingRow],
         now: Moment,
     ) -> IncomingSequence:
-        """Begin a sequence that is new in memory, though perhaps not in the store.
+        """Begin a sequence that is new in memory, although it may already be in the store.
 
         held_queue: the number of the HELD queue that the sequence takes over; 0 for a new HELD queue.
         """
@@ -175,7 +182,10 @@ class InSequence:
         return sequence
 
     def _place_given_up(self, source: Guid, remote: Remote) -> int:
-        """The number of the HELD queue that a stranger's sequence takes over; 0 if there is room for a new one."""
+        """Return the number of the HELD queue that a stranger's sequence takes over.
+
+        Return 0 if there is room for a new one. A sequence that gives up its place leaves memory.
+        """
         if len(self.places) < self._desk.settings.strangers_sequences:
             return 0
         sequence, stays = self.places.give_up(host_group(remote.address), source)
@@ -190,7 +200,10 @@ class InSequence:
         return len(self._sequences) - len(self.places)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
-        """Drop messages held behind gaps, because their senders still have them. Accepted numbers stay known."""
+        """Drop messages held after gaps, because their senders still have them.
+
+        Accepted numbers are remembered.
+        """
         for sequence in self._sequences:
             if sequence.queue == queue.queue:
                 self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
@@ -198,7 +211,7 @@ class InSequence:
                     self._desk.writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def came_before(self, run: Run, now: Moment) -> bool:
-        """Whether messages are copies of messages that came and ended before their queue was deleted."""
+        """Return whether a message is a copy of one that arrived, and ended, before its queue was deleted."""
         message = run.message
         source, name = message.user.source_queue_manager, message.user.destination_queue
         header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
@@ -250,14 +263,20 @@ class InSequence:
             self.queue_deleted(queue)
 
     def find(self, run: Run, queue: int) -> IncomingSequence | None:
-        """The sequence in memory of messages to the queue with this number; None if there is none in memory."""
+        """Return the sequence that messages to the queue with this number belong to.
+
+        Return None if it is not in memory.
+        """
         source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
         return self._sequences.find(source, queue, name, run.shape.header_of(run.packets[0]))
 
     def bring_back(
         self, run: Run, queue: LocalQueue, rows: Sequence[IncomingRow], remote: Remote, now: Moment
     ) -> None:
-        """Take a stranger's sequences from the store, and continue with its message."""
+        """Restore a stranger's sequence from the store's rows.
+
+        Then continue with the message that waited for it.
+        """
         if self.find(run, queue.queue) is None:
             source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
             held_queue, header = self._place_given_up(source, remote), run.shape.header_of(run.packets[0])

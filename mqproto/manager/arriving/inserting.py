@@ -1,4 +1,4 @@
-"""Puts arriving messages into a local queue, or refuses them.  3.1.5.8.3, 3.1.5.8.8"""
+"""Inserts arriving messages into a local queue, or refuses them.  3.1.5.8.3, 3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class Inserting:
         self._room = room
 
     def let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Insert messages, or refuse them; transactional ones must be next in their sequence.  3.1.5.8.8
+        """Insert messages or refuse them.  3.1.5.8.8
 
-        Messages are inserted together if no check can fail for any of them.
+        Transactional messages must be the next ones in their sequence. Messages are inserted together if no check can
+        fail for any of them.
         """
         packets = run.packets
         if len(packets) > 1 and not (
@@ -59,7 +60,7 @@ class Inserting:
     ) -> None:
         """Add messages to a queue. A message that was held reuses its stored row, so the store does not grow.
 
-        packets: the packets of the run, as they are kept.
+        packets: the packets of the run, in the form in which the queue keeps them.
         """
         flags = run.shape.flags
         priority = priority_of(packets[0], flags)
@@ -70,7 +71,7 @@ class Inserting:
         self._inserted(queue, run.facts, messages, now)
 
     def _joining(self, run: Run, packets: list[bytes]) -> Joining:
-        """The messages of a run, prepared to join a local queue."""
+        """Return the messages of a run, prepared for joining a local queue."""
         expires_s: list[int | None]
         if receive_deadline_s(packets[0]) is None:
             expires_s = [None] * len(packets)
@@ -80,12 +81,13 @@ class Inserting:
         return Joining(packets, run.message_ids, recoverable, run.facts.final_ack, expires_s)
 
     def admitted(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> list[bytes] | None:
-        """The packets of messages as they join the queue; None if they are refused.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
+        """Return the packets of messages in the form in which they join the queue; None if they are refused. 3.1.5.8.3,
+        3.1.7.1.2, 3.1.5.8.8
 
         run: one message, or several for which no check can fail.
 
-        Encrypted or signed messages that came by a direct format name are judged like all others: the
-        specification says nothing about them, and no application could read them.
+        Encrypted or signed messages that came by a direct format name are judged like all others. The specification
+        says nothing about them, and no application could read them.
         """
         packets = run.packets
         if not run.shape.may_have_others:
@@ -120,7 +122,10 @@ class Inserting:
             ]
 
     def insert_held(self, queue: LocalQueue, held: Held, key: int, remote: Remote, now: Moment) -> bool:
-        """Insert a message that was held behind a gap. Return whether its held copy remains and must be deleted."""
+        """Insert a message that was held after a gap.
+
+        Return whether the held copy remains and must be deleted.
+        """
         run = run_of(held.packet)
         packets = self.admitted(queue, run, remote, now)
         if packets is None:

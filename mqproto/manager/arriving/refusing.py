@@ -17,13 +17,18 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import guid_text
 
 TOLD_OF_HOST: Final = 8
-"""The most messages per second, from strangers at one host, whose end is answered."""
+"""The maximum number of messages per second, from strangers on one host, whose end is reported to them."""
 TOLD: Final = 64
-"""The most messages per second, from all strangers, whose end is answered. The others come again."""
+"""The maximum number of messages per second, from all strangers, whose end is reported to them. Their senders send the
+others again.
+"""
 
 
 class Refusing:
-    """Refuses messages, and counts refusals in total and by class; `last` is the name of the last class."""
+    """Refuses messages, and counts the refusals, in total and by class.
+
+    last: the name of the class of the last refusal.
+    """
 
     def __init__(self, desk: Desk, outbound: Outbound) -> None:
         self._desk = desk
@@ -32,13 +37,13 @@ class Refusing:
         self.by_class = Counter[str]()
         self.last = ""
         self._told = Counter[str]()
-        """The number of strangers' messages, by host, that were answered in the second `_told_in`."""
+        """The number of strangers' messages, by host, that were answered during the second `_told_in`."""
         self._told_in = 0
 
     def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
-        """End the message here, and tell its sender.  3.1.5.8.2, 3.1.5.8.8
+        """End a message here, and tell its sender.  3.1.5.8.2, 3.1.5.8.8
 
-        why: a reason for the operator, if the class does not say enough.
+        why: a reason that is shown to the operator, if the class does not say enough.
         """
         [packet] = run.packets
         self._note_refusal(run, remote, message_class, why)
@@ -64,12 +69,18 @@ class Refusing:
         self._desk.waypoints.ended(run.packets[0], message_class)
 
     def turn_down(self, run: Run, remote: Remote, why: MessageClass, now: Moment, *, told: bool) -> None:
-        """Refuse a stranger's message. `told`: whether the stranger is told, if the limits allow that."""
+        """Refuse a stranger's message.
+
+        told: whether to tell the stranger, if the limits allow it.
+        """
         told = told and why is not MessageClass.NACK_ACCESS_DENIED and self._may_tell(remote, now)
         (self.refuse if told else self._note_refusal)(run, remote, why)
 
     def _may_tell(self, remote: Remote, now: Moment) -> bool:
-        """Whether the end of one more stranger's message may be answered in this second."""
+        """Return whether one more stranger may be told in this second that its message has ended.
+
+        If so, count it.
+        """
         if (second := now.uptime_ms // 1_000) != self._told_in:
             self._told_in = second
             self._told.clear()

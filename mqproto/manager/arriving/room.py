@@ -20,27 +20,30 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 
 NEARLY_FULL: Final = 8
-"""A message is not held behind a gap if that would leave less room in the store than this fraction (1/N) of its
-contents.
+"""The denominator of a fraction. A message is not held after a gap if the room left in the store would then be less
+than this fraction (1/N) of the store's contents.
 """
 HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
 def is_acknowledgment(run: Run) -> bool:
-    """Whether a message, given as a run of one, is an OrderAck or a FinalAck."""
+    """Whether the message in a run of one is an OrderAck or a FinalAck."""
     return acknowledgment_in(run.message) is not None
 
 
 class NoRoomError(Exception):
-    """A message cannot be taken without harm to others: the session is closed, and the sender keeps it.  3.1.5.8.8"""
+    """A message that cannot be taken without harm to others.
+
+    The session is closed, and the sender keeps the message.  3.1.5.8.8
+    """
 
 
 class Room:
     """The room that is left in the store of one queue manager.
 
     Attributes:
-        stored_bytes: its size at the last commit, plus the messages that were added since.
-        limit_bytes: its greatest size after the next commit if the disk is nearly full; otherwise None.
+        stored_bytes: the store's size at the last commit, plus the messages that have been added since.
+        limit_bytes: the store's greatest size after the next commit if the disk is nearly full; otherwise None.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Room:
 
     @property
     def left_bytes(self) -> int:
-        """How many more bytes the store may hold, within the quota and the room on the disk."""
+        """The number of bytes that can still be added to the store, within the quota and the room on the disk."""
         limit_bytes, quota_bytes = self.limit_bytes, self._desk.settings.quota_bytes
         if limit_bytes is None or limit_bytes > quota_bytes:
             limit_bytes = quota_bytes
@@ -75,9 +78,10 @@ class Room:
         self.stored_bytes += sum(map(len, packets))
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
-        """Check that there is room for a message, even if the store would exceed a limit.
+        """Check that there is room for a message.
 
-        A duplicate that was never acknowledged takes no room, and acknowledgments make room.
+        This is called when the message would make the store exceed a limit. A duplicate that was never acknowledged
+        takes no room, and acknowledgments make room.
 
         Raises:
             NoRoomError: there is no room for the message.
@@ -108,12 +112,12 @@ class Room:
         )
 
     def _gives_way(self, run: Run, head: Head) -> bool:
-        """Whether there is room for a transactional message to us once held messages give way.
+        """Return whether there is room for a transactional message to us after held messages have given way.
 
         Held messages give way to the next message of a sequence, because the others may be waiting for that one alone.
         The messages with the highest numbers of all sequences go first. A duplicate needs no room, and an early message
-        is turned away. But if the next message would find no room either, all are refused alike: a sender recognizes a
-        refused message because the others are taken.
+        is turned away. But if there would be no room for the next message either, all are refused alike. A sender can
+        tell that one message was refused only if the others are taken.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)
@@ -142,8 +146,9 @@ class Room:
         return sum(sequence.held_bytes for sequence in self._sequences)
 
     def may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message. No message is held when little room is left, and held
-        messages take at most half of the store.
+        """Return whether there is room to hold one more message.
+
+        No message is held when little room is left, and held messages take at most half of the store.
         """
         stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._desk.settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
@@ -151,7 +156,10 @@ class Room:
         return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
 
     def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
-        """Whether an express message needs no disk, because its queue has room in memory or does not exist."""
+        """Whether an express message needs no room on disk.
+
+        That is so if its queue has room in memory or does not exist.
+        """
         packet = run.packets[0]
         priority = priority_of(packet, head.flags)
         if is_ours:

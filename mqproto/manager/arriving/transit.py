@@ -30,7 +30,7 @@ from mqproto.wire.guid import Guid
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
-"""The limit of RC, which counts the queue managers that have forwarded a message.  [MS-MQMQ] 2.2.19.2"""
+"""The limit of RC, which counts the queue managers that have forwarded a message. [MS-MQMQ] 2.2.19.2"""
 
 
 class Transit:
@@ -54,11 +54,11 @@ class Transit:
         self.forwarded_count = 0
 
     def forward(self, run: Run, head: Head, remote: Remote, now: Moment) -> None:
-        """Forward a message to another queue manager: count the hop, and leave its TransactionHeader
-        unchanged.  3.1.5.8.2, 3.1.1.6.2
+        """Forward messages to another queue manager.  3.1.5.8.2, 3.1.1.6.2
 
-        A transactional message whose time is over is still forwarded, unless we follow the figures. Only the
-        destination knows whether it has already received the message.
+        The hop is counted, and the messages' TransactionHeaders are left unchanged. A transactional message that has
+        expired is still forwarded, unless the setting is to follow the figures. Only its destination knows whether it
+        has already received the message.
         """
         packets = run.packets
         flags, source = head.flags, head.source_queue_manager
@@ -111,7 +111,10 @@ class Transit:
         self._desk.waypoints.forwarded(messages.packets, queue.name)
 
     def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
-        """End messages whose RC is at its limit; some are copies of our own messages that went in circles."""
+        """End messages whose RC is at its limit.
+
+        Some of them are copies of our own messages that went in circles.
+        """
         for packet in run.packets:
             alone = Run(run.shape, [packet])
             if head.flags & TRANSACTIONAL and head.source_queue_manager == self._desk.identity:
@@ -121,7 +124,7 @@ class Transit:
                 self._refusing.refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
     def _in_time(self, run: Run, remote: Remote, now: Moment) -> tuple[Run, list[int | None]]:
-        """Refuse messages whose TimeToReachQueue is over. Return the others, with their deadlines."""
+        """Refuse the messages whose TimeToReachQueue has expired. Return the others, with their deadlines."""
         packets, expires_s = list[bytes](), list[int | None]()
         for packet in run.packets:
             deadline_s = reach_deadline_s(packet)

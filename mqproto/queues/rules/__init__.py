@@ -1,5 +1,7 @@
-"""Rules with few cases, written as tables; tests check every case of each table.
+"""Rules with few cases, written as tables. Tests check every case of each table.
 
-admission.py: who takes a message that came? strangers.py: how does a stranger's message count? consequences.py: what
-are the consequences of a message's end? The rules of a session are a table, too: `mqproto.session.session.RECEIVE`.
+admission.py: who takes a message that has arrived. strangers.py: how a stranger's message is treated. consequences.py:
+what follows from the end of a message.
+
+The rules of a session are a table, too: `mqproto.session.session.RECEIVE`.
 """

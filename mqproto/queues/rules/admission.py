@@ -1,7 +1,7 @@
 """Decides, by a table, who takes an arriving message, and why.  [MS-MQQB] 3.1.5.8
 
-Three things decide: who brings the message, where it goes, and whether it is transactional. Room and duplicates are
-checked before it is taken; its time and its queue's quota are checked when its turn has come.
+Three things matter: who brings the message, where it goes, and whether it is transactional. Room and duplicates are
+checked before the message is taken; its expiry and its queue's quota are checked when its turn has come.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from mqproto.wire import MessageClass
 
 
 class Take(Enum):
-    """Who takes a message."""
+    """Who takes a message, if anybody."""
 
     TURN_AWAY = "nobody: the session ends"
     """The sender keeps the message."""
     REFUSE = "nobody: it ends here"
-    """The sender is told. A stranger is not always told."""
+    """The sender is told, unless it is a stranger: a stranger is not always told."""
     PASS_ON = "the queue towards its destination"
     CONFIRM = "the sequence that it confirms"
-    """If it is neither an OrderAck nor a FinalAck, it is judged again, as a message for its queue."""
+    """A message that is neither an OrderAck nor a FinalAck is judged again, as a message for its queue."""
     LET_IN = "its queue"
     IN_SEQUENCE = "its queue, in sequence"
-    """The message joins once all messages before it have come."""
+    """The message joins the queue once all messages before it have arrived."""
     LOOK_UP = "its queue, in sequence, when the store has answered"
-    """A stranger's sequence may be only on disk."""
+    """The store is asked because a stranger's sequence may be only on disk."""
 
 
 class Ruling(NamedTuple):
-    """The decision who takes a message, and the section that says so.
+    """The decision about who takes a message, and the section of the specification for it.
 
     message_class: the class with which the message is refused.
-    together: whether messages that are alike may be taken at once.
+    together: whether similar messages may be taken all at once.
     why: the reason why the session ends; {} stands for the source of the message.
     """
 
@@ -47,13 +47,13 @@ class Ruling(NamedTuple):
 
 
 NEIGHBOUR: Final = "neighbour"
-"""A queue manager that is believed: it is the message's source, or a declared router on the message's way."""
+"""A queue manager that is believed: the message's source, or a declared router on the message's way."""
 NO_ROUTER: Final = "it brings a message of queue manager {} and is not a declared router on its ways"
 STRANGER: Final = "stranger"
 UNINVITED: Final = "stranger, not invited"
 """The queue is closed to this stranger."""
 CROWDING: Final = "stranger, too much"
-"""With this message, strangers would have more than their share of the queue."""
+"""If this message were taken, strangers would have more than their share of the queue."""
 NOT_HIS_NAME: Final = "a stranger sends in the name of another queue manager"
 NOT_FOR_US: Final = "a stranger's message is for another queue manager: strangers are not forwarded"
 CLAIMS: Final = (
@@ -63,11 +63,11 @@ CLAIMS: Final = (
 ELSEWHERE: Final = "elsewhere"
 """The message is for another queue manager."""
 CLASSED: Final = "has a class"
-"""The message is for us, and is not an ordinary message."""
+"""The message is for us, but has a class, so it is not an ordinary message."""
 MISSING: Final = None
 """The message is for us, but there is no queue of that name."""
 TRANSACTIONAL, PLAIN = True, False
-"""The kinds of queues, and of messages."""
+"""The two kinds of queues and of messages."""
 
 BOTH: Final = (PLAIN, TRANSACTIONAL)
 QUEUES: Final = (MISSING, *BOTH)
@@ -101,4 +101,4 @@ _ROWS: Final[tuple[tuple[Iterable[str], Iterable[Destination], Iterable[bool], R
 RULES: Final[Mapping[tuple[str, Destination, bool], Ruling]] = {
     case: ruling for who, where, kind, ruling in _ROWS for case in product(who, where, kind)
 }
-"""The rulings, by the bringer of a message (or why it is unwelcome), where it goes, and whether it is transactional."""
+"""The rulings, keyed by the bringer of a message (or why it is unwelcome), where it goes, and its kind."""

@@ -1,8 +1,8 @@
 """The consequences of a message's end, as a table: who gets a FinalAck, and where the message is kept.
 
-Three things decide: how the message's way ended, whether this queue manager sent it, and whether it is transactional.
-Bits of the message say whether its sender wants what the table allows. Administration acknowledgments are not in the
-table: wherever a message ends, they are sent if its four bits for them say so.
+Three things matter: how the message ended, whether this queue manager sent it, and whether it is transactional. Bits in
+the message say whether its sender wants what the table allows. The table has no administration acknowledgments:
+wherever a message ends, they are sent if the message's four bits for them say so.
 """
 
 from __future__ import annotations
@@ -27,23 +27,28 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5): an answer would inform strangers (5.1)."""
+"""Classes of messages about which a destination tells nobody.  3.1.5.8.3, 3.1.5.8.5
+
+An answer would inform strangers (5.1).
+"""
 
 
 class End(Enum):
-    """How the way of a message ended. Its class gives the details."""
+    """How a message ended. Its class gives the details."""
 
     REACHED = auto()
-    """The message is in its destination queue; or the next hop has it, which is enough for its sender."""
+    """The message is in its destination queue, or the next hop has it, which is enough for its sender."""
     RECEIVED = auto()
     """An application has received the message."""
     KEPT_OUT = auto()
     """The message ended before it reached its queue."""
     NOT_TAKEN = auto()
-    """The destination cannot use the message, or does not believe it: it has no such queue, no key for the body, or no
-    proof of the sender."""
+    """The destination cannot use the message, or does not believe it.
+
+    It has no such queue, no key to decrypt the body, or no proof of the sender.
+    """
     TAKEN_OUT = auto()
-    """The message was in its queue, and left it without being received."""
+    """The message was in its queue, and left the queue without being received."""
 
 
 def end_of(message_class: int) -> End:
@@ -58,18 +63,18 @@ def end_of(message_class: int) -> End:
 
 
 class FinalAckRule(Enum):
-    """Whether the queue manager of a message's sender is told by a FinalAck.  [MS-MQQB] 3.1.7.2.2"""
+    """When a FinalAck tells the sender's queue manager about a message.  [MS-MQQB] 3.1.7.2.2"""
 
     NEVER = auto()
     IF_ASKED = auto()
-    """A FinalAck is sent if the FinalAck bit, or the bit of one of the journals, is set in the message."""
+    """A FinalAck is sent if the message has the FinalAck bit or one of the two journal bits set."""
     ALWAYS = auto()
 
 
 class Consequence(NamedTuple):
     """One cell of the table.
 
-    kept: the queue that gets a copy: the journal, if JP is set in the message; or a dead-letter queue, if JN is set.
+    kept: the queue that gets a copy: the journal if JP is set in the message, or a dead-letter queue if JN is set.
     """
 
     final_ack: FinalAckRule = FinalAckRule.NEVER
@@ -108,5 +113,7 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.IF_ASKED),
 }
-"""The consequences by end, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.3,
-3.1.7.2"""
+"""The consequences, by the message's end, whether we sent it, and whether it is transactional.
+
+[MS-MQQB] 3.1.5.8.2, 3.1.5.8.3, 3.1.7.2
+"""

@@ -1,8 +1,8 @@
-"""The rights of strangers: they may only send to queues that are open to strangers, and only in their own name.
+"""The rights of strangers: they send only in their own names, and only to queues open to strangers.
 
 A stranger's session presents a GUID that is not declared, or the GUID of a known queue manager at another address. The
 latter is a claim: the stranger may be that queue manager at a new address. So its messages are not refused for good,
-but nothing is done in the claimed name.
+but nothing is done in the name that it claims.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ def standing(
     is_invited: bool,
     is_full: bool,
 ) -> str:
-    """Return the standing of a stranger's message, or why it is unwelcome. This replaces the access check of 3.1.5.8.3.
+    """Return the standing of a stranger's message, or why it is unwelcome.
+
+    This replaces the access check of 3.1.5.8.3.
 
     Args:
         manager: the GUID that the stranger presents.
         queue: the queue that the message is for, if it exists.
         claims: whether that GUID belongs to a known queue manager.
-        is_invited: whether we asked this stranger for answers to the queue.
-        is_full: whether strangers would have more than their share of the queue.
+        is_invited: whether we asked this stranger to send answers to the queue.
+        is_full: whether the message would give strangers more than their share of the queue.
     """
     if destination is CLASSED:
         return STRANGER

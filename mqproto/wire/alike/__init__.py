@@ -1,1 +1,1 @@
-"""Messages that are alike: stamp.py makes more messages like a given one, and shapes.py recognizes them."""
+"""Messages that are alike: stamp.py makes more of them from one, and shapes.py recognizes them."""

@@ -1,16 +1,17 @@
 """Judges the common parts of successive messages only once.
 
-In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next packet: version,
-flags and names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
-valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
+In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next
+packet: version, flags and names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same
+    bytes, and with valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
 
-    BaseHeader   PacketSize, which has to be the size of the packet
+    BaseHeader   PacketSize, which must be the size of the packet
     UserHeader   SentTime, MessageID
     Transaction  its identifier, place and predecessor; first and last in the transaction
-    Properties   CorrelationID, body type and other values without rules; sizes; label, extension, body
+    Properties   CorrelationID, body type and other values without rules; sizes; label,
+                 extension, body
 
 A packet with a SessionHeader, a DebugHeader, or headers for security, SOAP or lists of queues has a shape of its own,
-which it does not share with any other packet. The offsets come from the layouts, as in patch.py.
+which no other packet shares. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.refused import REFUSALS
 
 KNOWN: Final = 16
-"""The most shapes that a session remembers; it forgets the oldest first."""
+"""The maximum number of shapes that a session remembers. It forgets the oldest one first."""
 LONGEST_HEAD: Final = 512
-"""How many bytes of a packet are kept for its shape, at most. If its label begins later, no other packet can have its
-shape.
+"""The maximum number of bytes of a packet that are kept for its shape.
+
+If its label begins later than that, no other packet can have its shape.
 """
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
@@ -50,11 +52,11 @@ assert _REACH_AT == _SIZE_AT + 4
 assert _FLAGS_AT == _SENT_AT + 8
 
 APART: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
-"""The BaseHeader.Flags, all in the first byte, of headers that have to be judged in each packet."""
+"""The BaseHeader.Flags, all in the first byte, for headers that must be judged in each packet."""
 APART_USER: Final = (
     UserHeader.has_security.mask | UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 )
-"""The UserHeader.Flags of headers that have to be judged in each packet."""
+"""The UserHeader.Flags for headers that must be judged in each packet."""
 assert APART < 0x100
 _INTERNAL: Final = BaseHeader.internal.mask
 _CONNECTOR: Final = TransactionHeader.connector.mask
@@ -74,9 +76,9 @@ assert [
 
 
 class Facts(NamedTuple):
-    """The facts about messages of one shape that a destination reads from the first of them only.
+    """Facts about messages of one shape that a destination reads only from the first of them.
 
-    final_ack: whether their sender waits for a FinalAck.
+    final_ack: whether the messages' sender waits for a FinalAck.
     """
 
     destination_queue: QueueName
@@ -86,7 +88,7 @@ class Facts(NamedTuple):
 
 
 class Shape:
-    """The common part of similar messages.
+    """What similar messages have in common.
 
     Args:
         packet: a valid UserMessage.
@@ -96,12 +98,12 @@ class Shape:
         self.flags = user_flags(packet)
         """UserHeader.Flags."""
         self.facts: Facts | None = None
-        """Set by the first `Run.facts`."""
+        """The facts about these messages; None before the first `Run.facts`."""
         self.may_have_others = not (packet[_BASE_FLAGS_AT] & APART or self.flags & APART_USER)
         """Whether other packets may have this shape."""
         self._example = packet[:LONGEST_HEAD]
         self._unpack: struct.Struct | None = None
-        """Made for the second packet, because if there are many shapes, most of them have only one packet."""
+        """Made only for the second packet: if there are many shapes, most of them have only one packet."""
         self._place_at = self._label_at = self._least_bytes = 0
         self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
         self._final_ack = 0
@@ -109,7 +111,7 @@ class Shape:
         self._identifier = TxSequenceId()
 
     def fits(self, packet: bytes) -> bool:
-        """Whether a packet has this shape, and so is valid. If not, it may be valid or invalid."""
+        """Return whether a packet has this shape, which makes it valid. If not, it may still be valid."""
         unpack = self._unpack
         if unpack is None and (unpack := self._learn()) is None:
             return False
@@ -151,7 +153,7 @@ class Shape:
         )
 
     def _is_label(self, label: bytes) -> bool:
-        """Whether a label is valid: it ends with a NUL and has no other."""
+        """Return whether a label is valid: it ends with a NUL and contains no other."""
         is_good = (
             len(label) <= 2 * _LONGEST_LABEL
             and label[-2:] == b"\0\0"
@@ -162,7 +164,7 @@ class Shape:
         return is_good
 
     def _learn(self) -> struct.Struct | None:
-        """Prepare to compare other packets with the example; None if no other packet can have its shape."""
+        """Prepare to compare other packets with the example. Return None if no other can have its shape."""
         if not self.may_have_others:
             return None
         example = self._example
@@ -190,7 +192,7 @@ class Shape:
         return unpack
 
     def header_of(self, packet: bytes) -> TransactionHeader:
-        """Return the TransactionHeader of one of these messages, without a ConnectorQMGuid."""
+        """Return the TransactionHeader of one of these messages, but without a ConnectorQMGuid."""
         at = self._place_at or transaction_offset(packet)
         word, ordinal, time_stamp, number, previous = _in_sequence.unpack_from(packet, at)
         identifier = self._identifier
@@ -200,7 +202,7 @@ class Shape:
 
 
 class Run:
-    """One or more successive messages of one shape."""
+    """One or more successive messages of the same shape."""
 
     def __init__(self, shape: Shape, packets: list[bytes]) -> None:
         self.shape = shape
@@ -216,7 +218,7 @@ class Run:
         return self._message_ids
 
     def part(self, first: int, count: int) -> Run:
-        """Return `count` messages, at least one, from index `first` on."""
+        """Return `count` messages, of which there is at least one, starting from index `first`."""
         if count == len(self.packets):
             return self
         return Run(self.shape, self.packets[first : first + count])
@@ -230,7 +232,7 @@ class Run:
 
     @property
     def facts(self) -> Facts:
-        """The facts that hold for each message."""
+        """The facts, which are true of each message."""
         facts = self.shape.facts
         if facts is None:
             message = self.message
@@ -245,12 +247,12 @@ class Run:
 
 
 def run_of(packet: bytes) -> Run:
-    """Return a run of one UserMessage, which must be valid."""
+    """Return a run that consists of one UserMessage, which must be valid."""
     return Run(Shape(packet), [packet])
 
 
 class Shapes:
-    """The shapes of the messages on one session; at most KNOWN shapes, each of at most LONGEST_HEAD bytes."""
+    """The shapes of the messages on one session: at most KNOWN shapes, each of at most LONGEST_HEAD bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
@@ -283,7 +285,7 @@ class Shapes:
             yield Run(shape, alike)
 
     def _of(self, packet: bytes) -> Shape:
-        """Return the shape of a UserMessage, known or new; check it if new."""
+        """Return the shape of a UserMessage, which may be known or new. If it is new, check the message."""
         key = packet[_FLAGS_AT:_KEY_END]
         known = self._known
         shape = known.get(key)

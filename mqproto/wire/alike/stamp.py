@@ -1,8 +1,8 @@
 """Makes packets that are like a given one.  [MS-MQMQ] 2.2.20
 
-A producer's messages differ mostly in bodies, labels, correlation identifiers, extensions (a gateway puts the
-producer's id there), and the time and numbers that the queue manager sets. Setting these anew and copying the rest
-takes a fifth of the time of encoding. The offsets come from the layouts, as in patch.py.
+A producer's messages differ mostly in bodies, labels, correlation identifiers, extensions (where a gateway puts the
+producer's id), and the time and numbers that the queue manager sets. To set these and copy the rest takes a fifth of
+the time that encoding takes. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class Stamp:
     ) -> bytes:
         """Return a packet with this body, label, CorrelationID, ExtensionData, SentTime and MessageID.
 
-        The packet's sizes follow from that, including AllocationBodySize.
+        The packet's sizes, including AllocationBodySize, follow from these.
 
         label: empty for none.
-        place: its `place_bytes`; empty if the given packet has no TransactionHeader.
+        place: the packet's `place_bytes`; empty if the given packet has no TransactionHeader.
 
         Raises:
             UsageError: the packet or the label would be too large, or the CorrelationID does not have 20 bytes.

@@ -1,1 +1,1 @@
-"""One module for each header and internal packet: the positions and the meaning of its bytes."""
+"""One module for each header and internal packet: it says what its bytes mean, and where each one is."""

@@ -16,10 +16,10 @@ from mqproto.wire.schema.record import Record
 
 @dataclass(slots=True)
 class OrderAckBody:
-    """All messages up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
+    """All messages up to this number have arrived, in order.  [MS-MQQB] 2.2.4.1
 
-    The specification puts the number into tx_sequence_number; a sender may put it into
-    tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are kept as they came.
+    The specification puts the number into tx_sequence_number. A sender may instead put it into tx_sequence_id.ordinal,
+    with zeros for the time stamp and for tx_sequence_number. Both are kept as they came.
     """
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
@@ -31,7 +31,8 @@ class OrderAckBody:
     def number(self) -> int | None:
         """The number of the last message that arrived, if this packet alone shows it.  [MS-MQQB] 3.1.1.6.2
 
-        None if there is a time stamp and no number: either no message arrived, or only the sender of the packet knows.
+        None if there is a time stamp but no number: either no message has arrived, or only the sender of the packet
+        knows the number.
         """
         named = self.tx_sequence_id
         return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)
@@ -51,7 +52,7 @@ order_ack_body = Record(
 
 @dataclass(slots=True)
 class FinalAckBody:
-    """One message was received, or refused for good; the class tells which.  [MS-MQQB] 2.2.5.1"""
+    """One message was received, or was refused for good; its class says which.  [MS-MQQB] 2.2.5.1"""
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
     tx_sequence_number: int = 0

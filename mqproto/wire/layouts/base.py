@@ -80,7 +80,9 @@ _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 
 
 def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
-    """Return PacketSize and the size of a SessionHeader after it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
+    """Return PacketSize, and the size of a SessionHeader after the packet, from a packet's first 16 bytes.
+
+    [MS-MQMQ] 2.2.19.1
 
     Raises:
         WireFormatError: the bytes are not a BaseHeader.
@@ -90,7 +92,7 @@ def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
 
 
 def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
-    """Return PacketSize if `data` contains exactly the packet and the `behind` bytes after it; otherwise refuse.
+    """Return PacketSize if `data` is exactly the packet and the `behind` bytes after it; otherwise refuse.
 
     If an analyst's onlooker is given, note the fault and return the size that can be read.
     """
@@ -113,7 +115,10 @@ def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY
 
 
 def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
-    """Return the next packet of a stream with its SessionHeader, and its PacketSize; refuse a truncated packet."""
+    """Return the next packet of a stream, including its SessionHeader, and its PacketSize.
+
+    Refuse a truncated packet.
+    """
     head = stream.up_to(base_header.sizeof())
     size, behind = announced(head)
     data = head + stream.up_to(size + behind - len(head))
@@ -123,11 +128,11 @@ def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
 class PacketRecord(Anywhere, Record[R]):
     """A whole packet. It begins with a BaseHeader, whose PacketSize says how much of a stream to read.
 
-    If `session` is among the fields of `apart`, it is a SessionHeader beyond PacketSize, or None.
+    If the fields in `apart` include `session`, that field is a SessionHeader beyond PacketSize, or None.
     """
 
     def fields(self, data: bytes, size: int, onlooker: Onlooker = NOBODY) -> Container[Any]:
-        """Return the fields of a packet of `size` bytes, and of the SessionHeader after it."""
+        """Return the fields of a packet of `size` bytes, together with those of the SessionHeader after it."""
         fields: Container[Any] = self.layout.parse_stream(PacketStream(data[:size], onlooker=onlooker))
         if "session" in self.apart:
             rides, behind = fields.base.flags & _RIDES, PacketStream(data[size:], size, onlooker)

@@ -1,4 +1,4 @@
-"""The DebugHeader, which says where report messages go.  [MS-MQMQ] 2.2.20.8"""
+"""The DebugHeader, which says where report messages are sent.  [MS-MQMQ] 2.2.20.8"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUBLIC_TRACE_QUEUE: Final = 1
 
 @dataclass(slots=True)
 class DebugHeader:
-    """The public queue that stores report messages, or none.  [MS-MQMQ] 2.2.20.8"""
+    """The public queue that receives report messages, or none.  [MS-MQMQ] 2.2.20.8"""
 
     flags: int = 0
     reserved: int = 0

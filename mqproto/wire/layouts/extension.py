@@ -1,6 +1,6 @@
-"""Two headers that a queue manager adds to a UserMessage that it keeps; they never cross a session.  [MS-MQRR] 2.2.5
+"""Two headers that a queue manager adds to a UserMessage that is kept.  [MS-MQRR] 2.2.5
 
-A SubqueueHeader and an ExtendedAddressHeader may also be there, but are not used here.
+They are never sent. A SubqueueHeader and an ExtendedAddressHeader may also be there, but are not used here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mqproto.wire.schema.record import Bit, Record
 
 @dataclass(slots=True)
 class ExtensionHeader:
-    """The headers that follow, and how many bytes they take.  [MS-MQRR] 2.2.5.2"""
+    """Says which headers follow, and how many bytes they take.  [MS-MQRR] 2.2.5.2"""
 
     remaining_headers_size: int = 0
     flags: int = 0
@@ -42,7 +42,7 @@ assert extension_header.sizeof() == 12
 
 @dataclass(slots=True)
 class DeadLetterHeader:
-    """The path name of the queue that the application chose for a failed message.  [MS-MQRR] 2.2.5.4"""
+    """The path name of the queue that an application chose for a failed message.  [MS-MQRR] 2.2.5.4"""
 
     path_name: str = ""
     padding: bytes | None = field(default=None, compare=False, repr=False)

@@ -1,4 +1,4 @@
-"""The packets that open and keep a session.  [MS-MQQB] 2.2.1 to 2.2.3, 2.2.6"""
+"""The packets that open a session and keep it going.  [MS-MQQB] 2.2.1 to 2.2.3, 2.2.6"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESPONSE_PADDING: Final = b"\x5a" * 512
 
 @dataclass(slots=True)
 class InternalHeader:
-    """The type of an internal packet, and whether a connection is refused.  [MS-MQQB] 2.2.1"""
+    """The type of an internal packet, and whether it refuses a connection.  [MS-MQQB] 2.2.1"""
 
     reserved: int = 0
     flags: int = 0
@@ -55,7 +55,10 @@ def _internal_base() -> BaseHeader:
 
 
 def _rules(packet_type: int, packet_size: int) -> list[Any]:
-    """Return the rules for one kind of packet, about the IN bit, the type in InternalHeader.Flags, and the size."""
+    """Return the rules for one kind of packet.
+
+    They are about the IN bit, the type in InternalHeader.Flags, and the size.
+    """
     return [
         Must("base.flags", BaseHeader.internal.within(this.base.flags), "set in IN", value=this.base.flags),
         Must(
@@ -78,7 +81,7 @@ def _rules(packet_type: int, packet_size: int) -> list[Any]:
 class EstablishConnection:
     """Asks for a session, or answers such a request.  [MS-MQQB] 2.2.3
 
-    time_stamp_ms: milliseconds since the initiator's system started; an answer repeats it.
+    time_stamp_ms: milliseconds since the initiator's system started; the answer repeats the number.
     """
 
     base: BaseHeader = field(default_factory=_internal_base)
@@ -161,10 +164,9 @@ assert connection_parameters_packet.sizeof() == 32
 
 @dataclass(slots=True)
 class SessionAck:
-    """A session acknowledgment by itself.  [MS-MQQB] 2.2.6
+    """A session acknowledgment that is sent by itself.  [MS-MQQB] 2.2.6
 
-    Its PacketSize counts the SessionHeader, which a UserMessage's does not: the packet of [MS-MQQB] 4.1.8
-    says 36.
+    Its PacketSize includes the SessionHeader, which that of a UserMessage does not: in [MS-MQQB] 4.1.8, it is 36.
     """
 
     base: BaseHeader = field(
@@ -204,14 +206,16 @@ def establish_connection(
     ping: bool = False,
     server_class: bool = True,
 ) -> EstablishConnection:
-    """Return a request, or an answer, which repeats its GUIDs, time stamp and bits.  [MS-MQQB] 2.2.3.1
+    """Return a request for a session, or an answer to one.  [MS-MQQB] 2.2.3.1
+
+    An answer repeats the GUIDs, the time stamp and the bits of its request.
 
     Args:
         client: the initiator's queue manager.
-        server: the acceptor's queue manager; NULL_GUID in a request that goes by a direct format name.
+        server: the acceptor's queue manager; NULL_GUID in a request for a direct format name.
         time_stamp_ms: the initiator's uptime; 32 bits, so it wraps.
         refused: whether the acceptor refuses the session.
-        ping: whether a Ping was sent before.
+        ping: whether a Ping was sent before the request.
         server_class: whether the initiator's operating system is one for servers.
     """
     packet = EstablishConnection(client_guid=client, server_guid=server, time_stamp_ms=time_stamp_ms)

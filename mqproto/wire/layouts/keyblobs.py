@@ -1,7 +1,8 @@
-"""Keys in the CryptoAPI's form: a public key, and a session key encrypted with a public key.  [MS-MQQB] 2.4
+"""Keys in the CryptoAPI's form: a public key, and a session key encrypted with a public key.
 
-The first eight bytes are CryptoAPI's BLOBHEADER; in a public key its RSAPUBKEY of twelve bytes follows. All numbers are
-little-endian, even the large ones, whereas RFC 8017 has modulus and ciphertext in the opposite byte order.
+[MS-MQQB] 2.4. The first eight bytes are the CryptoAPI's BLOBHEADER. In a public key, an RSAPUBKEY of twelve bytes
+follows. All numbers are little-endian, even the large ones, whereas RFC 8017 has the modulus and the ciphertext in the
+opposite byte order.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from mqproto.wire.schema.record import Record
 
 RSA_SIGN: Final = 0x2400
 RSA_KEY_EXCHANGE: Final = 0xA400
-"""The purposes of an RSA key pair: CALG_RSA_SIGN and CALG_RSA_KEYX of the CryptoAPI."""
+"""The two purposes of an RSA key pair: CALG_RSA_SIGN and CALG_RSA_KEYX of the CryptoAPI."""
 RC2: Final = 0x6602
 AES_128: Final = 0x660E
 AES_192: Final = 0x660F
 AES_256: Final = 0x6610
 RC4: Final = 0x6801
 CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_256: "AES-256", RC4: "RC4"}
-"""The names of the ciphers."""
+"""The names of the ciphers, by their algorithm identifiers."""
 
 MINIMUM_BITS: Final = 512
-"""The length of the base provider's key, the shortest in 3.1.7.1.5."""
+"""The length, in bits, of the base provider's key, which is the shortest in 3.1.7.1.5."""
 MAXIMUM_BITS: Final = 16_384
-"""The length of the longest modulus that a Windows provider takes. The specification's only limit is the size of a
-packet.
+"""The length, in bits, of the longest modulus that a Windows provider takes.
+
+The specification's only limit is the size of a packet.
 """
 
 SIMPLE: Final = 1
@@ -45,7 +47,7 @@ _PRIVATE_MAGIC: Final = int.from_bytes(b"RSA2", "little")
 class PublicKeyBlob:
     """The public half of a key pair.  [MS-MQQB] 2.4.1, [MS-MQMQ] 2.2.20.6
 
-    modulus: the least significant byte first. mqproto/security checks whether it is a valid modulus.
+    modulus: its least significant byte comes first. mqproto/security checks whether the modulus is valid.
     """
 
     reserved: int = 0
@@ -55,12 +57,15 @@ class PublicKeyBlob:
 
 
 def _head(kind: int) -> tuple[Any, ...]:
-    """The BLOBHEADER, up to the algorithm."""
+    """Return the fields of the BLOBHEADER, up to the algorithm."""
     return "blob_type" / Const(kind, Int8ul), "blob_version" / Const(_VERSION, Int8ul), "reserved" / Int16ul
 
 
 def _public_part(kind: int, magic: int, multiple: int) -> tuple[Any, ...]:
-    """The head of a key pair, its RSAPUBKEY, and the modulus, whose bits are a multiple of 8 or of 16."""
+    """Return the head of a key pair, its RSAPUBKEY, and its modulus.
+
+    The length of the modulus, in bits, is a multiple of 8 or of 16.
+    """
     return (
         *_head(kind),
         "key_algorithm" / Int32ul,
@@ -87,10 +92,10 @@ public_key_blob = Record(
 
 @dataclass(slots=True)
 class SimpleBlob:
-    """A session key, encrypted for the owner of the private key.  [MS-MQQB] 2.4.2
+    """A session key, encrypted for the owner of a private key.  [MS-MQQB] 2.4.2
 
-    encrypted_key: as long as that key's modulus. The specification says 256 bytes, which is right for 2,048 bits; the
-    keys of 3.1.7.1.5 have 512 and 1,024.
+    encrypted_key: as long as the private key's modulus. The specification says 256 bytes, which is right for 2,048
+        bits; the keys of 3.1.7.1.5 have 512 and 1,024.
     """
 
     reserved: int = 0
@@ -122,9 +127,9 @@ KeyBlob = PublicKeyBlob | SimpleBlob
 
 @dataclass(slots=True)
 class PrivateKeyBlob:
-    """A key pair in the form in which Windows programs export it, not encrypted. Its repr shows no secret.
+    """A key pair, unencrypted, in the form in which Windows programs export it. Its repr shows no secret.
 
-    It never crosses the wire, and is never shown to analysts. The names are from RFC 8017 A.1.2.
+    It is never sent, and is never shown to analysts. The names are from RFC 8017 A.1.2.
     """
 
     reserved: int = 0
@@ -140,7 +145,7 @@ class PrivateKeyBlob:
 
 
 def begins_private_key(data: bytes) -> bool:
-    """Whether bytes begin like a PRIVATEKEYBLOB, which is never shown."""
+    """Return whether bytes begin like a PRIVATEKEYBLOB, which must never be shown."""
     magic = data[8:12]
     return data[:2] == bytes((PRIVATE_KEY, _VERSION)) and magic == _PRIVATE_MAGIC.to_bytes(4, "little")
 
@@ -163,5 +168,8 @@ private_key_blob = Record(
 
 
 def begins_key_blob(data: bytes) -> bool:
-    """Whether bytes begin like a public or simple blob, by type and version, as packets and known Pings do not."""
+    """Return whether bytes begin with the type and version of a public or simple blob.
+
+    Packets and known Pings do not begin like that.
+    """
     return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

@@ -33,17 +33,19 @@ DISTRIBUTION_LIST_NAME: Final = 6
 # The format type and at least a NUL.
 SMALLEST_ELEMENT: Final = 4
 MAXIMUM_ELEMENTS: Final = 4_096
-"""The most queues in one list, a limit of our own. In [MS-MQMQ] 2.2.20.2 the only limit is PacketSize, which lets a
-packet list a million queues, each of which becomes a record of 64 bytes and a name.
+"""The maximum number of queues in one list, which is a limit of our own.
+
+In [MS-MQMQ] 2.2.20.2, the only limit is PacketSize. It would let a packet list a million queues, each of which becomes
+a record of 64 bytes and a name.
 """
 
 
 @dataclass(slots=True)
 class MqfFormatNameElement:
-    """One queue of a list; format_type gives the kind of format_name.  [MS-MQMQ] 2.2.18.1.4
+    """One queue of a list; format_type says what kind of name format_name is.  [MS-MQMQ] 2.2.18.1.4
 
-    A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on
-    a 4-byte boundary, so padding may come before them.
+    A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on a 4-byte
+    boundary, so padding may come before them.
     """
 
     format_type: int = DIRECT_NAME
@@ -91,10 +93,10 @@ mqf_format_name_element = Record(
 
 @dataclass(slots=True)
 class FormatNameList:
-    """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2
+    """The elements of a list, and the bytes beyond them that HeaderSize counts.  [MS-MQMQ] 2.2.20.2
 
     padding: bytes of the list up to a 4-byte boundary; None for as many zeros as are needed. Some senders do not count
-    them in HeaderSize: then they are the padding of the header.
+        them in HeaderSize. In that case they are the padding of the header.
     """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)
@@ -118,7 +120,7 @@ _list_size_ = FuncPath(EncodedSize(format_name_list))
 class MqfAddressHeader:
     """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2
 
-    padding: the padding after a list whose HeaderSize does not count it.
+    padding: the padding after the list, if HeaderSize does not count it.
     """
 
     reserved: int = 0
@@ -161,7 +163,7 @@ response_mqf_address_header = _mqf_address_header(0x012C)
 
 @dataclass(slots=True)
 class MqfSignatureHeader:
-    """A signature over the packet.  [MS-MQMQ] 2.2.20.3"""
+    """A signature of the packet.  [MS-MQMQ] 2.2.20.3"""
 
     reserved: int = 0
     signature: bytes = b""
@@ -183,7 +185,7 @@ mqf_signature_header = Record(
 class MultiQueueFormatHeader:
     """All destinations of a message, with their administration and response queues.  [MS-MQMQ] 2.2.20.1
 
-    leading_padding: bytes up to a 4-byte boundary, if a SoapHeader does not end on one.
+    leading_padding: bytes up to a 4-byte boundary, if the SoapHeader before it does not end on one.
     """
 
     leading_padding: bytes = field(default=b"", compare=False, repr=False)

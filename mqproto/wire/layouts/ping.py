@@ -1,4 +1,4 @@
-"""The Ping packet, alone in a UDP datagram, which asks whether a queue manager is there.  [MS-MQQB] 2.2.7"""
+"""The Ping packet, alone in a UDP datagram: it asks whether a queue manager is there.  [MS-MQQB] 2.2.7"""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ assert ping_packet.sizeof() == 24
 
 
 def begins_ping(data: bytes) -> bool:
-    """Whether some bytes begin with a whole Ping, judged by its signature."""
+    """Return whether bytes begin with a whole Ping, judging by its signature."""
     at = ping_packet.offset_of("signature")
     return len(data) >= ping_packet.sizeof() and data[at : at + 2] == PING_SIGNATURE.to_bytes(2, "little")

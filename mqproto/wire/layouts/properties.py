@@ -28,9 +28,10 @@ HASH_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MessageIdentifier:
-    """Names a message: its first queue manager, and a number that is unique there.  [MS-MQMQ] 2.2.18.1.3
+    """Identifies a message by its first queue manager and a number that is unique there.
 
-    The correlation_id of an administration acknowledgment is the identifier of the acknowledged message.
+    [MS-MQMQ] 2.2.18.1.3. The correlation_id of an administration acknowledgment is the identifier of the acknowledged
+    message.
     """
 
     queue_manager_guid: Guid
@@ -46,9 +47,9 @@ assert message_identifier.sizeof() == 20
 
 @dataclass(slots=True)
 class MessagePropertiesHeader:
-    """Label, extension and body of a message, and their properties.  [MS-MQMQ] 2.2.19.3
+    """The label, extension and body of a message, and their properties.  [MS-MQMQ] 2.2.19.3
 
-    A label of None is absent; "" is a label that is only a NUL. Extension and body are opaque bytes.
+    A label of None is absent; a label of "" is only a NUL. The extension and the body are opaque bytes.
     AllocationBodySize is kept as it came; `user_message` sets it to the size of the body.
     """
 

@@ -20,8 +20,8 @@ NO_SENDER, SID, QUEUE_MANAGER = range(3)
 class SecurityHeader:
     """The sender of a message, its signature, and its encryption.  [MS-MQMQ] 2.2.20.6
 
-    An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI says: the
-    message in [MS-MQQB] 4.1.7 has a sender's SID although AI is clear.
+    An item without bytes is absent. SecurityData counts as present if any of its sizes is not zero, regardless of AI:
+    the message in [MS-MQQB] 4.1.7 has a sender's SID although AI is clear.
     """
 
     flags: int = 0
@@ -45,12 +45,12 @@ class SecurityHeader:
 
     @property
     def sid(self) -> str:
-        """The SID that the message claims for its sender; empty if it claims none. This class does not verify it."""
+        """The SID that the message claims for its sender, which is not verified here; empty if it claims none."""
         return sid_text(self.sender_id) if self.sender_id_type == SID else ""
 
     @property
     def has_sid_alone(self) -> bool:
-        """Whether the header has only a SID: nothing is signed or encrypted."""
+        """Whether the header has nothing but a SID, so that nothing is signed or encrypted."""
         others = self.encryption_key, self.signature, self.sender_cert, self.provider_info
         return bool(self.sid) and not self.body_encrypted and not any(others)
 
@@ -96,7 +96,7 @@ security_header = Record(
 
 @dataclass(slots=True)
 class ProviderInfo:
-    """The cryptographic provider that made a signature, as in `SecurityHeader.provider_info`."""
+    """The cryptographic provider that made a signature, as found in `SecurityHeader.provider_info`."""
 
     provider_type: int = 0
     provider_name: str = ""

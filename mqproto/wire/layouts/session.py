@@ -17,8 +17,8 @@ DEFAULT_WINDOW_SIZE: Final = 0x0040
 class SessionHeader:
     """A session acknowledgment, alone in a SessionAck or added to a UserMessage.  [MS-MQMQ] 2.2.20.4
 
-    Bit k of recoverable_msg_ack_flags stands for the recoverable message recoverable_msg_ack_seq_number + k.
-    The numbers are 16 bits wide and wrap.
+    Bit k of recoverable_msg_ack_flags stands for recoverable message number recoverable_msg_ack_seq_number + k. The
+    numbers are 16 bits wide and wrap.
     """
 
     ack_sequence_number: int = 0

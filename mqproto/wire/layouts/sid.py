@@ -1,7 +1,7 @@
 """Security identifiers (SIDs), which identify users.  [MS-DTYP] 2.4.2
 
-A message may name its sender by a SID ([MS-MQMQ] 2.2.20.6). Only a signature would prove it; this module does not make
-or verify signatures.
+A message may name its sender by a SID ([MS-MQMQ] 2.2.20.6). Only a signature would prove who sent it; this module does
+not make or verify signatures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.wire.schema.record import Record
 REVISION: Final = 1
 SUB_AUTHORITY_LIMIT: Final = 15
 SIZE_LIMIT: Final = 8 + 4 * SUB_AUTHORITY_LIMIT
-"""The size of the longest SID in bytes."""
+"""The size, in bytes, of the longest SID."""
 _TEXT: Final = re.compile(
     r"S-1-(0|[1-9][0-9]{0,9}|0x[0-9A-F]{12})((?:-(?:0|[1-9][0-9]{0,9}))+)", re.IGNORECASE
 )
@@ -32,7 +32,8 @@ _TEXT: Final = re.compile(
 class Sid:
     """A security identifier as numbers.  [MS-DTYP] 2.4.2.2
 
-    authority_high, authority_low: IdentifierAuthority: six bytes, the most significant first.
+    authority_high, authority_low: the two parts of IdentifierAuthority, which has six bytes, the most significant
+        first.
     """
 
     revision: int = REVISION
@@ -58,7 +59,9 @@ sid = Record(
 
 @lru_cache(maxsize=1_000)
 def sid_from_text(text: str) -> bytes:
-    """Return the bytes of `S-1-5-21-3180219053-1037752630-3663111779-1000` as in a packet.  [MS-DTYP] 2.4.2.1
+    """Return the bytes of `S-1-5-21-3180219053-1037752630-3663111779-1000`, as in a packet.
+
+    [MS-DTYP] 2.4.2.1
 
     Raises:
         UsageError: the text is not a SID.
@@ -76,7 +79,7 @@ def sid_from_text(text: str) -> bytes:
 
 
 def sid_text(data: bytes) -> str:
-    """Return a SID in the form that people write; empty if the bytes are not a SID."""
+    """Return a SID in the form that people write; empty if the bytes do not form a SID."""
     # A stranger may send 64 KiB, and the cache has to stay small.
     return _text_of(data) if len(data) <= SIZE_LIMIT else ""
 

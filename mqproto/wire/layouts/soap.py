@@ -15,7 +15,7 @@ from mqproto.wire.schema.record import Record
 class SoapHeader:
     """A header and a body for SOAP. None takes no bytes; "" takes only a NUL.  [MS-MQMQ] 2.2.20.7
 
-    The texts follow each other without padding; a MultiQueueFormatHeader after them has padding of its own.
+    There is no padding between the two texts. A MultiQueueFormatHeader after them has padding of its own.
     """
 
     reserved: int = 0

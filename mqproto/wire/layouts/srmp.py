@@ -1,8 +1,8 @@
-"""Two headers of messages that came over HTTP, present if AH is set.  [MS-MQRR] 2.2.5.1.2
+"""Two headers of messages that came over HTTP. They are present if AH is set.  [MS-MQRR] 2.2.5.1.2
 
-AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses packets with it. Analysts
-still see them: CVE-2023-21554, called QueueJumper, is a packet with AH and a DataLength so large that twice that number
-wraps in 32 bits to a small one.
+AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses packets in which it is set.
+Analysts still see such packets. CVE-2023-21554, called QueueJumper, is a packet with AH set and with a very large
+DataLength. Twice that number wraps to a small one in 32 bits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ QUEUE_JUMPER: Final = "CVE-2023-21554 (QueueJumper)"
 
 @dataclass(slots=True)
 class SrmpEnvelopeHeader:
-    """The SOAP envelope of the message, as text. DataLength counts characters, with the NUL.
+    """The SOAP envelope of the message, as text. DataLength counts its characters, including the NUL.
 
-    The specification gives no unit; the lengths of the SoapHeader and the published packets count characters.
+    The specification gives no unit; in the SoapHeader and in published packets, such lengths count characters.
     """
 
     header_id: int = 0
@@ -34,7 +34,7 @@ class SrmpEnvelopeHeader:
 
 @dataclass(slots=True)
 class CompoundMessageHeader:
-    """The whole HTTP request, and the position of the message's body in it."""
+    """The whole HTTP request, and where in it the message's body is."""
 
     header_id: int = 0
     reserved: int = 0

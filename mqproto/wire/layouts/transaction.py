@@ -1,4 +1,4 @@
-"""The TransactionHeader, and the number that names a sequence.  [MS-MQMQ] 2.2.18.1.2, 2.2.20.5"""
+"""The TransactionHeader, and the identifier of a sequence.  [MS-MQMQ] 2.2.18.1.2, 2.2.20.5"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mqproto.wire.schema.record import Bit, Bits, Record
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class TxSequenceId:
-    """Names one sequence of transactional messages.  [MS-MQMQ] 2.2.18.1.2
+    """Identifies one sequence of transactional messages.  [MS-MQMQ] 2.2.18.1.2
 
-    The fields are in the order of comparison: TimeStamp is the high half. On the wire TimeStamp comes second,
-    so callers pass the fields by name.
+    The fields are in the order in which they are compared: TimeStamp is the high half. On the wire, TimeStamp comes
+    second, so callers pass the fields by name.
     """
 
     time_stamp: int = 0
@@ -35,7 +35,7 @@ assert tx_sequence_id.sizeof() == 8
 class TransactionHeader:
     """The place of a message in its sequence.  [MS-MQMQ] 2.2.20.5
 
-    Numbers begin with 1; previous_tx_sequence_number is 0 for the first message.
+    Numbers start from 1; previous_tx_sequence_number is 0 for the first message.
     """
 
     flags: int = 0

@@ -54,16 +54,19 @@ PRIVATE_ELSEWHERE: Final = 6
 DIRECT: Final = 7
 
 QueueName: TypeAlias = int | Guid | PrivateQueueFormatName | str | None
-"""A private queue's identifier, a public queue's GUID, a private queue's identifier and manager, a direct name, or
-None."""
+"""The name of a queue, in one of its forms; None if there is no queue.
+
+It is a private queue's identifier, a public queue's GUID, a private queue's identifier with its queue manager, or a
+direct name.
+"""
 
 
 @dataclass(slots=True)
 class UserHeader:
-    """Source, destination and delivery of a message.  [MS-MQMQ] 2.2.19.2
+    """The source, destination and delivery of a message.  [MS-MQMQ] 2.2.19.2
 
-    The type bits in `flags` (destination_type, admin_type, response_type) give the kind of each queue name, and
-    must fit it. Padding after a direct name may contain any bytes.
+    The type bits in `flags` (destination_type, admin_type, response_type) give the kind of each queue name, and must
+    match it. The padding after a direct name may contain any bytes.
     """
 
     source_queue_manager: Guid = NULL_GUID

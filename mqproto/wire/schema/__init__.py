@@ -1,1 +1,1 @@
-"""The building blocks of layouts: their parts, the rules in them, and the records that they fill."""
+"""The building blocks of layouts: parts, the rules in them, and the records that they fill."""

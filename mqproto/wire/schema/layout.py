@@ -1,8 +1,8 @@
 """Layouts, and the rules in them.
 
-A `Layout` is a construct Struct that knows its section of the specification and the offset of each field, so a refusal
-names field, offset, value, limit and section. A layout serves three readers: construct itself (reference.py), the
-generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
+A `Layout` is a construct Struct that knows its section of the specification and the offset of each field. So a refusal
+names the field, offset, value, limit and section. A layout serves three readers, all in wire/: construct itself
+(reference.py), the generated codec (generated.py), and the analyst's view (lenient.py).
 
 A layout reads any stream, and counts offsets from its own first byte. Each header starts on a 4-byte boundary of its
 packet, so the padding depends only on the position in the packet.
@@ -45,7 +45,7 @@ TOP: Final = "(layout)"
 class ParseError(WireFormatError, ConstructError):
     """A layout refuses bytes.
 
-    `path` is construct's name for the place, as in `(parsing) -> header -> flags`; `offset` counts from the first byte
+    `path` is construct's name for the place, as in `(parsing) -> header -> flags`. `offset` counts from the first byte
     of the outermost layout.
     """
 
@@ -53,14 +53,14 @@ class ParseError(WireFormatError, ConstructError):
 
 
 class MisuseError(UsageError, ConstructError):
-    """A value is missing, or is one that a layout cannot write; `path` as in a ParseError."""
+    """A value is missing, or is one that a layout cannot write. `path` is the same as in a ParseError."""
 
     path: str | None = None
 
 
 @contextmanager
 def standing_at(path: str) -> Iterator[None]:
-    """Prefix the path of a layout's errors with the path of the caller's construct."""
+    """Put the path of the caller's construct in front of the path in a layout's errors."""
     try:
         yield
     except (ParseError, MisuseError) as error:
@@ -87,7 +87,10 @@ def found(fields: Any, *names: str) -> Any:
 
 
 def dotted(path: str, name: str) -> str:
-    """Turn construct's path of a field into the names of the record's fields: `user.destination_queue.count`."""
+    """Turn construct's path of a field into dotted names of the record's fields.
+
+    An example is `user.destination_queue.count`.
+    """
     return ".".join([*path.split(" -> ")[1:], name])
 
 
@@ -130,7 +133,7 @@ class Anywhere(Whole):
 
 
 class Layout(Anywhere, Struct):
-    """The fields of one header or packet, in order, and the section that lists them."""
+    """The fields of one header or packet, in order, and the section of the specification that lists them."""
 
     def __init__(self, section: str, *parts: Construct[Any, Any]) -> None:
         super().__init__(*parts)
@@ -191,7 +194,7 @@ class Layout(Anywhere, Struct):
         return error
 
     def _offset(self, field: str, scope: Any) -> int:
-        """Return where a field of this layout, or of a header inside it (`base.flags`), began."""
+        """Return the offset of a field of this layout, or of a field of a header inside it (`base.flags`)."""
         name, _, inner = field.partition(".")
         start: int = scope._offsets[name]
         return start + bare(self._subcons[name]).offset_of(inner) if inner else start
@@ -225,7 +228,7 @@ class Layout(Anywhere, Struct):
         return scope
 
     def _follows(self, part: Any, given: Any, stream: PacketStream, scope: Any, path: str) -> Any:
-        """Write a constant, or a value that follows from other fields. If a value is given, it has to agree."""
+        """Write a constant, or a value that follows from other fields. If a value is given, it must agree."""
         name, inner = part.name, bare(part)
         try:
             built = inner._build(None, stream, scope, path)
@@ -256,15 +259,15 @@ def bare(part: Any) -> Any:
 
 
 class Must(Construct):  # type: ignore[type-arg]
-    """A rule about an earlier field, checked on reading and on writing.
+    """A rule about an earlier field, which is checked when it is read and when it is written.
 
     Args:
-        field: a field of the same layout, or of a header inside it (`base.flags`); its offset is reported.
+        field: a field of the same layout, or of a header inside it (`base.flags`). Errors report its offset.
         condition: a `this` expression.
         limit: the allowed value, in words.
-        part: a part of the field with its own name, such as a few bits of a flag word.
+        part: a part of the field that has a name of its own, such as a few bits of a flag word.
         value: the value of that part, or a `this` expression for it.
-        is_last: whether even an analyst's reading ends if the rule is broken.
+        is_last: whether a broken rule ends even an analyst's reading.
     """
 
     def __init__(

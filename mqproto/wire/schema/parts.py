@@ -1,4 +1,4 @@
-"""The parts that layouts are made of, besides construct's integers: texts, padding, choices and lists.
+"""The parts of layouts, in addition to construct's integers: texts, padding, choices and lists.
 
 No part reads beyond the available bytes. A part raises a Fault for a value that it refuses.
 """
@@ -19,7 +19,7 @@ from mqproto.wire.schema.stream import NUL, Fault, Onlooker, PacketStream
 
 
 class Octets(Bytes):
-    """A given number of bytes. It accepts only bytes; construct's own Bytes also builds from an integer."""
+    """A given number of bytes. It accepts only bytes, whereas construct's own Bytes also takes an integer."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.length(context) if callable(self.length) else self.length
@@ -44,7 +44,7 @@ class GuidOctets(Octets):
 class Holding(Octets):
     """Bytes that may contain a record. A queue manager sees bytes; an analyst sees the record's fields.
 
-    If they do not contain the record, the analyst sees the bytes, and the packet has no fault.
+    If they do not contain a record after all, the analyst sees the bytes, and the packet has no fault.
     """
 
     def __init__(self, length: Any, record: Record[Any]) -> None:
@@ -68,7 +68,7 @@ class Holding(Octets):
 
 
 class Text(Construct):  # type: ignore[type-arg]
-    """UTF-16 that ends with its only NUL; `size` is in bytes, with the NUL. A size of 0 stands for None.
+    """UTF-16 text that ends with its only NUL. `size` is in bytes, with the NUL; a size of 0 means None.
 
     Unpaired surrogates are accepted, so any text survives the round trip.
     """
@@ -93,7 +93,7 @@ class Text(Construct):  # type: ignore[type-arg]
 
 
 class TerminatedText(Construct):  # type: ignore[type-arg]
-    """UTF-16 up to the first NUL, which must be within the window."""
+    """UTF-16 text up to the first NUL, which must be within the window."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         text: str = stream.until_nul()[: -len(NUL)].decode("utf-16-le", "surrogatepass")
@@ -107,14 +107,14 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
 
 
 class Fits(Construct):  # type: ignore[type-arg]
-    """A rule about a size that came earlier in a header: the packet must have that many bytes left. After a wrong size
-    nothing is read.
+    """A rule about a size that came earlier in a header: the packet must have that many bytes left.
 
-    The limit is PacketSize, so a packet that is cut off does not break the rule.
+    After a wrong size, nothing more is read. The limit is PacketSize, so a packet that is cut off does not break the
+    rule.
 
     Args:
         counted: the field of the same layout that has the size.
-        unit: the bytes for each unit of the size.
+        unit: the number of bytes for each unit of the size.
         known_as: the name by which packets that break this rule are known.
     """
 
@@ -139,7 +139,7 @@ class Fits(Construct):  # type: ignore[type-arg]
 
 
 class Pad4(Construct):  # type: ignore[type-arg]
-    """Bytes up to the next 4-byte boundary of the packet, with any values, and without a meaning.
+    """Bytes up to the next 4-byte boundary of the packet. They may have any values and mean nothing.
 
     Building uses the record's padding if it has the right size, and zeros otherwise.
     """
@@ -160,7 +160,7 @@ class Pad4(Construct):  # type: ignore[type-arg]
 
 
 class PaddedRest(Construct):  # type: ignore[type-arg]
-    """The rest of a window. In building, None stands for zeros up to the next 4-byte boundary."""
+    """The rest of a window. When it is built, None stands for zeros up to the next 4-byte boundary."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class PaddedRest(Construct):  # type: ignore[type-arg]
 
 
 class Absent(Construct):  # type: ignore[type-arg]
-    """An absent part: no bytes, and None in the record."""
+    """An absent part: it takes no bytes, and is None in the record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Absent(Construct):  # type: ignore[type-arg]
 
 
 class When(Construct):  # type: ignore[type-arg]
-    """A part that is present if and only if a flag is set; it is None in the record if absent."""
+    """A part that is present if and only if a flag is set. If it is absent, it is None in the record."""
 
     if_missing = None
 
@@ -216,7 +216,7 @@ class When(Construct):  # type: ignore[type-arg]
 
 
 class OneOf(Construct):  # type: ignore[type-arg]
-    """One of several parts, chosen by a few bits."""
+    """One of several parts. A few bits select it."""
 
     def __init__(self, choice: Any, cases: dict[int, Any], if_missing: Any = None) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class OneOf(Construct):  # type: ignore[type-arg]
 
 
 class Single(Subconstruct):  # type: ignore[type-arg]
-    """A layout with one independent field, from which the others follow."""
+    """A layout with only one independent field; the other fields follow from that."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(layout)
@@ -275,11 +275,11 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 
 
 class Repeated(Subconstruct):  # type: ignore[type-arg]
-    """`count` parts, one after the other.
+    """A part that occurs `count` times in succession.
 
     A caller that needs only the text of a refusal passes `skip(part, at, end)`. It returns the end of a valid part that
-    begins at `at`, or -1 for an invalid one; `end` is the window's. It skips a thousand valid parts in the time that
-    construct takes for a hundred.
+    begins at `at`, or -1 for an invalid one; `end` is that of the window. It skips a thousand valid parts in the time
+    that construct takes for a hundred.
     """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
@@ -310,7 +310,7 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
 
 class EncodedSize:
-    """The number of bytes of a value whose part begins on a 4-byte boundary, for `this` expressions."""
+    """For `this` expressions: returns the size in bytes of a value whose part begins on a 4-byte boundary."""
 
     def __init__(self, part: Construct[Any, Any]) -> None:
         self.part = part
@@ -320,12 +320,12 @@ class EncodedSize:
 
 
 def fitted(padding: bytes, size: int) -> bytes:
-    """Return the padding as it was read if it still fits; zeros otherwise."""
+    """Return the padding as it was read if it still fits; otherwise return zeros."""
     return padding if len(padding) == size else bytes(size)
 
 
 def wide(text: str | None) -> bytes:
-    """Return the text in its form on the wire, with its NUL; no bytes for None."""
+    """Return a text as it is on the wire, including its NUL; no bytes for None."""
     if text is None:
         return b""
     if "\0" in text:
@@ -334,7 +334,7 @@ def wide(text: str | None) -> bytes:
 
 
 def wide_size(text: str | None) -> int:
-    """Return the number of bytes of a text on the wire, with its NUL."""
+    """Return the number of bytes that a text has on the wire, including its NUL."""
     return len(wide(text))
 
 

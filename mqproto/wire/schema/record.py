@@ -1,6 +1,6 @@
-"""Connects a layout, which has the positions of the bytes, with a record, which has their meaning.
+"""Connects a layout, which has the positions of bytes, with a record, which has their meaning.
 
-`Record` checks at import that both have the same fields. All code that uses this module is typed.
+`Record` checks on import that both have the same fields. All code that uses this module is typed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ R = TypeVar("R")
 
 
 class Record(Base, Generic[R]):
-    """A layout together with the dataclass of its fields: a construct, to use alone or as a part of others.
+    """A layout together with the dataclass of its fields: a construct, to use alone or inside others.
 
     `parse` and similar methods return a Container with all fields of the layout; `build` takes records, dicts and
-    Containers. Fields that follow from others (constants, sizes, counts) are only in the layout: they are checked
-    when read and computed when written. A given value must agree.
+    Containers. Fields that follow from others (constants, sizes, counts) are only in the
+    layout: they are checked when read and computed when written. If a value is given for such a field, it must agree.
 
     Args:
-        kind: a dataclass; its fields are those of the layout.
+        kind: a dataclass with the same fields as the layout.
         layout: the layout of the whole header or packet.
         apart: fields of the dataclass that belong to another layout.
     """
@@ -51,10 +51,10 @@ class Record(Base, Generic[R]):
         return {name: record for name, record in parts.items() if name} | {**self.apart}
 
     def decode(self, data: bytes) -> R:
-        """Return the record in exactly these bytes.
+        """Return the record that exactly these bytes form.
 
         Raises:
-            WireFormatError: the bytes do not form a record, or bytes are left over.
+            WireFormatError: the bytes do not form a record, or there are bytes left over.
         """
         stream = PacketStream(bytes(data))
         typed = self.typed(self.parse_stream(stream))
@@ -64,11 +64,11 @@ class Record(Base, Generic[R]):
         return typed
 
     def encode(self, value: R, **context: Any) -> bytes:
-        """Return the bytes of a record, which counts as beginning on a 4-byte boundary.
+        """Return the bytes of a record, on the assumption that it begins on a 4-byte boundary.
 
         Args:
             value: the record.
-            context: values that follow from the packet around it: `packet_size` of a BaseHeader.
+            context: values that follow from the surrounding packet, such as `packet_size` of a BaseHeader.
 
         Raises:
             UsageError: a value breaks a rule of the layout.
@@ -76,7 +76,7 @@ class Record(Base, Generic[R]):
         return self.build(value, **context)
 
     def typed(self, fields: Mapping[str, Any]) -> R:
-        """Return the record for a Container from `parse`."""
+        """Return the record that corresponds to a Container from `parse`."""
         return self.kind(**{name: _typed(inner, fields[name]) for name, inner in self._inner.items()})
 
     def _actualsize(self, stream: Any, context: Any, path: str) -> int:
@@ -87,7 +87,7 @@ class Record(Base, Generic[R]):
         return self.layout.offset_of(name)
 
     def struct_format(self, *names: str) -> str:
-        """Return the `struct` format that reads a few fixed fields, counted from the record's first byte."""
+        """Return the `struct` format that reads a few fixed fields from the record's first byte on."""
         text, at = "<", 0
         for name in names:
             part = bare(self.layout._subcons[name])
@@ -99,12 +99,12 @@ class Record(Base, Generic[R]):
 
 
 def derived(part: Any) -> bool:
-    """Whether a part is a constant or follows from other parts, so the record need not have it."""
+    """Return whether a part is a constant or follows from other parts, so that no record needs it."""
     return isinstance(bare(part), Const | Rebuild)
 
 
 def record_in(part: Any) -> Record[Any] | None:
-    """Return the record that a part contains, or that the items of a list contain; None if there is none."""
+    """Return the record in a part, or in the items of a list; None if there is none."""
     if part is None or isinstance(part, Record):
         return part
     inner = getattr(part, "cases", {}).values() or [
@@ -120,10 +120,10 @@ def _typed(record: Record[Any] | None, value: Any) -> Any:
 
 
 class Bits:
-    """A few bits of a flag word with their own name: `base.priority`.
+    """A few bits of a flag word that have a name of their own, such as `base.priority`.
 
-    The word stays one integer in layout and record, because construct's bit structs read little-endian words in
-    the wrong order. In a layout, `BaseHeader.priority.within(this.flags)` means the same bits.
+    The word stays one integer in the layout and in the record, because construct's bit structs read little-endian words
+    in the wrong order. In a layout, `BaseHeader.priority.within(this.flags)` means the same bits.
     """
 
     def __init__(self, first: int, width: int, word: str = "flags") -> None:
@@ -149,12 +149,12 @@ class Bits:
         setattr(record, self.attribute, word & ~self.mask | value << self.first)
 
     def within(self, word: Any) -> Any:
-        """Return these bits of a flag word, as a number; `word` may be a `this` expression."""
+        """Return these bits of a flag word as a number. `word` may be a `this` expression."""
         return (word >> self.first if self.first else word) & self.limit
 
 
 class Bit:
-    """One bit of a flag word, as a truth value: `base.internal`."""
+    """One bit of a flag word, as a truth value, such as `base.internal`."""
 
     def __init__(self, place: int, word: str = "flags") -> None:
         self.mask = 1 << place
@@ -174,10 +174,10 @@ class Bit:
         setattr(record, self.attribute, word | self.mask if value else word & ~self.mask)
 
     def within(self, word: Any) -> Any:
-        """Return this bit of a flag word, in place: 0 or the mask; `word` may be a `this` expression."""
+        """Return this bit of a flag word in its place: 0 or the mask. `word` may be a `this` expression."""
         return word & self.mask
 
 
 def names_of_bits(kind: type) -> Iterator[tuple[str, Bit | Bits]]:
-    """Yield the names that a record has for the bits in its words."""
+    """Yield the bits in a record's words, each with its name."""
     return ((name, bits) for name, bits in vars(kind).items() if isinstance(bits, Bit | Bits))

@@ -1,4 +1,7 @@
-"""The streams that layouts read: bytes of a packet, or a caller's stream. Both know their position in the packet."""
+"""The streams that layouts read: a packet's bytes, or a caller's stream.
+
+Both know their position in the packet.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from mqproto.base.errors import WireFormatError
 
 NUL: Final = b"\0\0"
 PIECE_BYTES: Final = 1 << 16
-"""How many bytes to read from a stream at a time, so that a wrong length costs no memory."""
+"""How many bytes to read from a stream at a time, so that a wrong length does not cost memory."""
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
-    """A part of a layout refuses a value; the layout around it adds field, offset and section.
+    """A part of a layout refuses a value. The layout around it adds the field, the offset and the section.
 
     `reading` is the value with which an analyst's reading continues; None if it cannot continue.
     """
@@ -33,7 +36,7 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 class Onlooker:
     """Receives all fields that are read from a packet, for analysts and for the codec's error texts.
 
-    seen: takes (name, offset, value, bytes, section) of each field.
+    seen: takes (name, offset, value, bytes, section) for each field.
     faults: takes the broken rules after which reading can continue. Without it, the first broken rule is raised.
     skip: skips valid items of lists in the search for a fault; see `Repeated`.
     """
@@ -47,7 +50,7 @@ NOBODY: Final = Onlooker()
 
 
 class PacketStream(io.BytesIO):
-    """Bytes of a packet that know their position in the packet."""
+    """A stream of a packet's bytes that knows its position in the packet."""
 
     def __init__(self, data: bytes = b"", start: int = 0, onlooker: Onlooker = NOBODY) -> None:
         super().__init__(data)
@@ -60,7 +63,7 @@ class PacketStream(io.BytesIO):
         return self.start + super().tell()
 
     def up_to(self, size: int) -> bytes:
-        """Return the next `size` bytes, or fewer if fewer are left; all if `size` is negative."""
+        """Return the next `size` bytes, or as many as are left; all of them if `size` is negative."""
         return super().read(size)
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -71,14 +74,14 @@ class PacketStream(io.BytesIO):
         return piece
 
     def until_nul(self) -> bytes:
-        """Return UTF-16 from here through its NUL; raise a Fault if there is none."""
+        """Return UTF-16 text from here up to and including its NUL. Raise a Fault if there is none."""
         at = self.tell() - self.start
         if (end := nul_at(self.data, at, len(self.data))) < 0:
             raise Fault(f"{len(self.data) - at} bytes", "text that ends with a NUL")
         return self.read(end - at + len(NUL))
 
     def since(self, start: int) -> bytes:
-        """Return the bytes read since a position in the packet."""
+        """Return the bytes that were read since the stream was at this position in the packet."""
         return bytes(self.data[start - self.start : self.tell() - self.start])
 
 
@@ -115,7 +118,7 @@ class ForeignStream(PacketStream):
 
 
 def nul_at(data: bytes | bytearray, at: int, end: int) -> int:
-    """Return the offset of the first NUL in UTF-16 from `at` on; -1 without a complete NUL before `end`."""
+    """Return the offset of the first NUL in UTF-16 text from `at` on; -1 if there is none before `end`."""
     found = data.find(NUL, at, end)
     while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
         found = data.find(NUL, found + 1, end)

@@ -1,1 +1,1 @@
-"""HTTP for untrusted clients: a small server, and the TCP stream that it shares with the HTTP client of the edges."""
+"""HTTP for untrusted clients: a small server, and a TCP stream that the edges' HTTP client uses, too."""

@@ -1,6 +1,6 @@
-"""Checks that h11 leaves out. They refuse a request if two servers may disagree about where it ends.
+"""Checks that h11 leaves out: they refuse a request if two servers might disagree about where it ends.
 
-server.py has the table of these cases.  [RFC 9112]
+server.py has a table of these cases.  [RFC 9112]
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORE
 
 
 def check_lines(data: bytes) -> None:
-    """Check the lines of a head that have arrived so far.
+    """Check those lines of a head that have arrived so far.
 
     Raises:
-        h11.RemoteProtocolError: another server may split the head into other lines.
+        h11.RemoteProtocolError: another server might split the head into other lines.
     """
     head, _, _ = data.partition(HEAD_END)
     if BARE_LF.search(head) or FOLDED.search(head):
@@ -34,10 +34,10 @@ def is_chunked(head: h11.Request) -> bool:
 
 
 def check_framing(head: h11.Request) -> None:
-    """Check the headers that say where the body ends.
+    """Check the headers that determine where the body ends.
 
     Raises:
-        h11.RemoteProtocolError: another server may find the end of the body elsewhere.
+        h11.RemoteProtocolError: another server might find the end of the body elsewhere.
     """
     has_length = any(name == b"content-length" for name, _ in head.headers)
     if head.http_version not in VERSIONS:
@@ -47,8 +47,9 @@ def check_framing(head: h11.Request) -> None:
 
 
 def in_origin_form(head: h11.Request) -> h11.Request:
-    """Return the head as a client without a proxy sends it: an absolute target becomes a path and a Host header.
-    [RFC 9112] 3.2.2
+    """Return the head in the form that a client without a proxy sends.  [RFC 9112] 3.2.2
+
+    In this form, an absolute target has become a path and a Host header.
 
     Raises:
         h11.RemoteProtocolError: the target is not valid.

@@ -1,4 +1,4 @@
-"""Metric families that follow Prometheus' conventions, all named `mqproto_...`."""
+"""Families of metrics that follow Prometheus' conventions. All their names begin with `mqproto_`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 def label_of(text: str) -> str:
-    """Return a text that others wrote, as a safe label."""
+    """Turn a text that somebody else wrote into a safe label."""
     return shown(text, LABEL_LIMIT)
 
 
@@ -38,7 +38,7 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
 
 
 class Histogram(NamedTuple):
-    """The number of durations up to each bound in seconds, their total number, and their sum."""
+    """The number of durations up to each bound (in seconds), the number of all durations, and their sum."""
 
     within: Iterable[tuple[float, int]]
     total: int

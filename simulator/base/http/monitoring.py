@@ -1,8 +1,9 @@
 """The paths for Prometheus and process supervisors: /metrics, /live and /ready.
 
-The monitored process has other work to do. So collected metrics are reused for KEPT_S, however many clients ask. After
-each SLICE_S of collecting, other tasks have a turn before the next family of metrics is written. Earlier, they had a
-turn after each family, and a scrape of a busy node waited for about fifty of its batches.
+The monitored process has other work to do. So the metrics, once collected, are reused for KEPT_S, regardless of how
+many clients ask. After each SLICE_S of collecting, other tasks have a turn before the next family of metrics is
+written. Previously they had a turn after each family, and a scrape of a busy node waited for about fifty of its
+batches.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Monitored(NamedTuple):
-    """The monitored process.
+    """The process that is monitored.
 
     collect: yields its current metrics, each computed when it is requested. A large family may come in several
         successive pieces.
@@ -40,7 +41,7 @@ class Monitored(NamedTuple):
 
 
 class Monitoring:
-    """Answers requests; `answer` is a handler of the server."""
+    """Answers requests. `answer` is a handler for the server."""
 
     def __init__(self, monitored: Monitored, slice_s: float = SLICE_S) -> None:
         self._monitored = monitored
@@ -50,7 +51,7 @@ class Monitoring:
         self._until_s = -1.0
 
     async def answer(self, request: Request) -> Answer:
-        """Answer GET and HEAD for the three paths."""
+        """Answer GET and HEAD requests for the three paths."""
         path = request.target.partition("?")[0]
         if path not in PATHS:
             return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /live and /ready")
@@ -83,7 +84,7 @@ class Monitoring:
 
 
 class _Only(Collector):
-    """A registry of one family, so that families are written one at a time."""
+    """A registry of only one family, so that families can be written one at a time."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -94,12 +95,12 @@ class _Only(Collector):
 
 
 def plain(status: HTTPStatus, text: str) -> Answer:
-    """Return an answer with one line of text."""
+    """Return an answer whose body is one line of text."""
     return Answer(status, [("Content-Type", TEXT)], f"{text}\n".encode())
 
 
 def served(monitored: Monitored, log: FilteringBoundLogger) -> Server:
-    """Return a server that answers for the monitored process."""
+    """Return a server that answers requests about the monitored process."""
     return Server(Monitoring(monitored).answer, _faulty, LIMITS, log, paths=PATHS)
 
 

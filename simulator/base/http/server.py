@@ -1,7 +1,8 @@
-"""HTTP/1.1 for untrusted clients: everything they send or occupy has a limit. h11 has the protocol, trio the sockets.
+"""HTTP/1.1 for untrusted clients: everything they send or occupy has a limit.
 
-We tried existing servers; each leaves something unlimited. Where a server has a setting for a limit, it was 10 s;
-"never" means not within 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
+h11 handles the protocol, and trio the sockets. We tried existing servers, and each of them leaves something unlimited.
+Where a server has a setting for a limit, it was set to 10 s. "never" means not within 40 s. This was measured on
+2026-11-26, with Python 3.11, on loopback:
 
                                       here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
     a body of a byte a second         503 in 10 s   never            never            never
@@ -19,20 +20,24 @@ We tried existing servers; each leaves something unlimited. Where a server has a
 
 h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this module serves the connections:
 
-    a whole head        within `head_s` and `head_bytes`, including the TLS handshake before it; a connection may be
-                        idle for `head_s` too
-    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client;
-                        of a chunk that is too large, only the size is read
-    an answer           taken by the client within `answer_s`
-    the places          when all are taken, the host with the most gives one up for a newcomer: the connection that has
-                        waited the longest for its client, first those without a whole head after HURRY_S. A /64 of
-                        IPv6 is one host; for a newcomer from its own host, no connection goes before HURRY_S
-    no place            if all are at work: the head is still read, and paths that cost nothing are answered
-    a refused body      the answer comes at once and says that the connection closes; further data is read and dropped
-                        for a moment, because a reset would take the answer away with it
+    a whole head        must arrive within `head_s` and `head_bytes`, including the TLS handshake
+                        before it; a connection may also be idle for `head_s`
+    a whole body        must arrive within `body_s`. It is read only as its handler asks for it, so
+                        the rest waits at the client. If a chunk is too large, only its size is read
+    an answer           must be taken by the client within `answer_s`
+    the places          when all are taken, the host with the most gives one up for a newcomer: the
+                        one of the connection that has waited longest for its client. After
+                        HURRY_S, connections without a whole head go first. A /64 of IPv6 counts as
+                        one host. A newcomer displaces no connection from its own host before
+                        HURRY_S
+    no place            if all connections are at work, the head is still read, and paths that cost
+                        nothing are answered
+    a refused body      is answered at once, and the answer says that the connection closes. Further
+                        data is read and dropped for a moment, because a reset would take the answer
+                        away with it
 
 The end of a request is never a guess: two servers that guess differently can be made to see different requests. The
-following are answered 400, and the connection closes; nothing after them is read as a request.  [RFC 9112]
+following are answered with 400, and the connection closes. Nothing after them is read as a request.  [RFC 9112]
 
     Content-Length and Transfer-Encoding both                      6.1; h11 takes the chunks
     Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
@@ -75,22 +80,26 @@ from mqproto.simulator.base.http.framing import (
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
-"""How many bytes of a chunked body are read at once. The number is small, because h11 examines all unused data again at
-each chunk."""
+"""How many bytes of a chunked body are read at once.
+
+The number is small because h11 examines all unused data again for each chunk.
+"""
 LINGER_S: Final = 2.0
-"""After an answer that refuses data, the server goes on reading and dropping data for this many seconds."""
+"""How many seconds the server goes on reading and dropping data after an answer that refuses the data."""
 DOORWAY: Final = 200
-"""How many connections beyond the limit are answered at the same time. Further ones are closed without an answer."""
+"""How many connections beyond the limit are answered at the same time. Others are closed unanswered."""
 HURRY_S: Final = 1.0
-"""After this many seconds, connections without a whole head give way first, and any connection gives way to its own
-host."""
+"""After this many seconds without a whole head, a connection is among the first to give way.
+
+Before that time has passed, no connection gives way to another one from its own host.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits on clients.
+    """The limits for clients.
 
-    connections: how many there may be at once, from all clients.
+    connections: how many connections there may be at once, from all clients together.
     grace_s: how long unfinished requests may still take when the server stops.
     """
 
@@ -103,14 +112,14 @@ class Limits:
 
 
 class Fault(Enum):
-    """An error that the server answers instead of a handler, described in words and by an HTTP status."""
+    """An error that the server answers in place of a handler. It has a description and an HTTP status."""
 
     MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
     HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     TOO_SLOW = "too slow", HTTPStatus.REQUEST_TIMEOUT
     FULL = "full", HTTPStatus.SERVICE_UNAVAILABLE
     FAILED = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
-    """The answer when this program has a bug."""
+    """The answer if this program has a bug."""
 
     def __init__(self, text: str, status: HTTPStatus) -> None:
         self.text = text
@@ -118,7 +127,7 @@ class Fault(Enum):
 
 
 class BodyLost(Exception):  # noqa: N818
-    """The body was incomplete. A handler need not catch this: the server answers, if it can."""
+    """The body was incomplete. A handler need not catch this: the server sends an answer if it can."""
 
     def __init__(self, fault: Fault | None) -> None:
         super().__init__(fault)
@@ -130,7 +139,7 @@ class BodyTooLargeError(Exception):
 
 
 class Answer(NamedTuple):
-    """A status, headers besides the standard ones, and a body."""
+    """A status, headers in addition to the standard ones, and a body."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -138,11 +147,12 @@ class Answer(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A status, headers, and a body whose parts come over time; the connection closes after it.
+    """A status, headers, and a body whose parts become available over time.
 
-    The stream ends after its last part, when the client goes away, or when the server stops.
+    The connection closes after the stream. The stream ends after its last part, when the client goes away, or when the
+    server stops.
 
-    buffer_bytes: about how much the kernel may keep for a slow client. While the buffer is full, no part is
+    buffer_bytes: roughly how much the kernel may keep for a slow client. While the buffer is full, no part is
         requested.
     """
 
@@ -153,9 +163,9 @@ class Stream(NamedTuple):
 
 
 class Request:
-    """The head of a request; the body is read on demand.
+    """The head of a request. The body is read on demand.
 
-    target: the path and the query, as they were sent.
+    target: the path and the query, as the client sent them.
     """
 
     def __init__(self, head: h11.Request, next_part: Callable[[float], Awaitable[bytes]]) -> None:
@@ -167,7 +177,7 @@ class Request:
         self._next_part = next_part
 
     def header(self, name: str) -> list[str]:
-        """Return all values of a header, as Latin-1; an empty list if it was not sent."""
+        """Return all values of a header, decoded as Latin-1; an empty list if it was not sent."""
         return self._headers.get(name.lower(), [])
 
     @property
@@ -177,7 +187,7 @@ class Request:
 
     @property
     def content_length(self) -> int | None:
-        """The length in bytes, which the server has checked; None for a chunked body."""
+        """The length of the body in bytes, which the server has checked; None for a chunked body."""
         for value in self.header("content-length"):
             return int(value)
         return None if self.header("transfer-encoding") else 0
@@ -187,8 +197,8 @@ class Request:
 
         Raises:
             BodyLost: the rest of the body does not arrive.
-            BodyTooLargeError: the body is larger than its handler accepts; raised for a chunk as soon as its size is
-                known.
+            BodyTooLargeError: the body is larger than its handler accepts. For a chunk, this is raised as soon as its
+                size is known.
         """
         return await self._next_part(most_bytes)
 
@@ -201,9 +211,9 @@ class Server:
 
     Args:
         explain: returns the answer for a fault.
-        log: gets our own errors, not the clients'.
+        log: gets our own errors, but not those of clients.
         tls: if given, only HTTPS is served.
-        paths: these are answered even if all places are taken.
+        paths: the paths that are answered even if all places are taken.
     """
 
     def __init__(
@@ -226,16 +236,16 @@ class Server:
         self._conversations: set[_Conversation] = set()
         self._hosts: dict[str, _Host] = {}
         self._doorway: set[_Conversation] = set()
-        """The connections without a place: some never had one, and others gave theirs up."""
+        """The connections without a place: some never had one, and others have given theirs up."""
         self._accepting = trio.CancelScope()
 
     @property
     def connections(self) -> int:
-        """The number of connections, without those that are turned away."""
+        """The number of connections, without those that are being turned away."""
         return len(self._conversations)
 
     def stop(self) -> None:
-        """Take no more requests; `run` ends when the requests under way are answered."""
+        """Take no more requests. `run` ends when the requests in progress have been answered."""
         self.stopping = True
         self._accepting.cancel()
         for conversation in self._conversations | self._doorway:
@@ -247,7 +257,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop` is called."""
         async with trio.open_nursery() as nursery:
             with self._accepting:
                 task_status.started()
@@ -270,7 +280,7 @@ class Server:
             conversation.close()
 
     def _has_place_for(self, newcomer: _Conversation) -> bool:
-        """Return whether a place is free, or another connection has given up its own."""
+        """Return whether a place is free, if necessary because another connection now gives up its own."""
         if len(self._conversations) < self.limits.connections:
             return True
         own = self._hosts.get(newcomer.host, _Host())
@@ -303,7 +313,10 @@ class Server:
             self._hosts[conversation.host].put_last(conversation)
 
     def _into_the_doorway(self, conversation: _Conversation) -> bool:
-        """Put a connection into the doorway. Return whether it will get an answer that there is no room."""
+        """Put a connection into the doorway, where it is told that there is no room.
+
+        Return whether it will be told: the doorway may be full, too.
+        """
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
             return False
@@ -316,7 +329,7 @@ class Server:
 
 
 class _Host:
-    """The connections of one host that have places, in the order in which they began to wait."""
+    """Those connections of one host that have places, in the order in which they began to wait."""
 
     def __init__(self) -> None:
         self._heads: dict[_Conversation, None] = {}
@@ -326,7 +339,7 @@ class _Host:
         return len(self._heads) + len(self._others)
 
     def put_last(self, conversation: _Conversation) -> None:
-        """Put a connection that begins to wait at the end."""
+        """Move a connection that begins to wait to the end."""
         self.remove(conversation)
         (self._heads if conversation.has_no_head else self._others)[conversation] = None
 
@@ -336,8 +349,10 @@ class _Host:
         self._others.pop(conversation, None)
 
     def longest_waiting(self, least_s: float) -> _Conversation | None:
-        """Return the connection that has waited longest, and for at least `least_s`. After HURRY_S, one without a head
-        comes first."""
+        """Return the connection that has waited longest, if that is at least `least_s`.
+
+        After HURRY_S, one without a head comes first.
+        """
         now_s = trio.current_time()
         head, other = (
             next((each for each in some if now_s - each.waits_since_s >= least_s), None)
@@ -350,13 +365,13 @@ class _Host:
 
 
 class _Parting(TcpStream):
-    """A stream that closes our end first, and then goes on reading for a moment.
+    """A stream that closes our end first, and then continues to read for a moment.
 
     The code that accepted the connection closes the socket.
     """
 
     async def aclose(self) -> None:
-        """Send the end of our data and wait up to LINGER_S for the other end."""
+        """Send the end of our data, and wait up to LINGER_S for the other side to close its end."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(LINGER_S):
             await self.send_eof()
             while await self.receive_some(READ_BYTES):
@@ -364,13 +379,13 @@ class _Parting(TcpStream):
 
 
 class _Conversation:
-    """One connection, with its requests and answers one after the other."""
+    """One connection: its requests and their answers, one after the other."""
 
     def __init__(self, server: Server, stream: trio.SocketStream) -> None:
         self.idle = trio.CancelScope()
-        """The scope that waits for a request; it may be cancelled at any time."""
+        """The scope in which we wait for a request. It may be cancelled at any time."""
         self.patience = self.idle
-        """The scope that has been waiting for the client since `waits_since_s`."""
+        """The scope in which we have been waiting for the client since `waits_since_s`."""
         self.waits_since_s = inf
         self.has_no_head = True
         try:
@@ -388,9 +403,9 @@ class _Conversation:
         self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
-        """The last byte that h11 has taken, of the body or of the lines around its chunks."""
+        """The last byte that h11 has taken, either of the body or of the lines around its chunks."""
         self._chunk_bytes = 0
-        """The bytes of the current chunk that h11 has not taken yet."""
+        """How many bytes of the current chunk h11 has not taken yet."""
         self._is_closing = False
         """Whether to stop reading requests, because nobody knows where the next one would begin."""
 
@@ -398,7 +413,7 @@ class _Conversation:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
 
     async def run(self) -> None:
-        """Serve the connection until either side ends it. No error in it ends another connection."""
+        """Serve the connection until either side ends it. An error here does not end other connections."""
         try:
             while await self._exchange():
                 self._http.start_next_cycle()
@@ -418,7 +433,7 @@ class _Conversation:
 
     @contextmanager
     def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
-        """Yield a scope for waiting for the client; it is cancelled if the connection loses its place."""
+        """Yield a scope in which to wait for the client. It is cancelled if the connection loses its place."""
         self.patience, self.waits_since_s = scope, since_s
         try:
             with scope:
@@ -430,7 +445,7 @@ class _Conversation:
         self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
 
     async def _exchange(self) -> bool:
-        """Handle one request; return whether another may follow on this connection."""
+        """Handle one request. Return whether another one may follow on this connection."""
         try:
             head = await self._head()
         except h11.RemoteProtocolError as error:
@@ -530,11 +545,11 @@ class _Conversation:
         raise BodyLost(self._impatience())
 
     def _impatience(self) -> Fault:
-        """Return the fault that tells a client that we stopped waiting for it."""
+        """Return the fault that tells a client why we no longer wait for it."""
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
     def _come(self, most_bytes: float) -> bytes | None:
-        """Return the part of the body that has arrived; empty at its end, None if nothing has arrived."""
+        """Return that part of the body which has arrived; empty at its end, None if nothing has arrived."""
         event = self._body_event()
         data = bytes(event.data) if isinstance(event, h11.Data) else b""
         if max(self._chunk_bytes, len(data)) > most_bytes:
@@ -546,7 +561,7 @@ class _Conversation:
         """Return h11's next event for the body.
 
         Raises:
-            h11.RemoteProtocolError: a line around its chunks is not valid.
+            h11.RemoteProtocolError: a line around one of the chunks is not valid.
         """
         if not self._is_chunked:
             return self._http.next_event()
@@ -570,7 +585,7 @@ class _Conversation:
         return event
 
     def _skip(self) -> None:
-        """Drop what has arrived of an unread body. If the body is then complete, the connection can continue."""
+        """Drop what has arrived of an unread body. If that completes the body, the connection can continue."""
         with suppress(h11.RemoteProtocolError):
             while isinstance(self._body_event(), h11.Data):
                 pass
@@ -628,7 +643,7 @@ class _Conversation:
                 nursery.cancel_scope.cancel()
 
     async def _until_gone(self, scope: trio.CancelScope) -> None:
-        """Drop anything the client sends during a stream; cancel the scope when the client goes away."""
+        """Drop anything that the client sends during a stream. Cancel the scope when the client goes away."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while await self._stream.receive_some(READ_BYTES):
                 pass

@@ -1,7 +1,8 @@
-"""A TCP stream that needs few turns of the loop. It sends at once what the kernel accepts, and waits before it reads.
+"""A TCP stream that needs few turns of the loop.
 
-trio's own stream gives all other tasks a turn after each call and tries to read before it waits: each request costs
-three turns of the loop and a useless system call. A user of this stream must yield elsewhere between two requests.
+It sends at once what the kernel accepts, and waits before it reads. trio's own stream gives all other tasks a turn
+after each call, and tries to read before it waits. So each request costs three turns of the loop and a useless system
+call. A user of this stream must yield elsewhere between two requests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ READ_BYTES: Final = 65_536
 
 
 class TcpStream(trio.abc.HalfCloseableStream):
-    """Takes over the socket of a trio stream. One task may send at a time, and one may read."""
+    """Takes over the socket of a trio stream. Only one task may send at a time, and only one may read."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = socket.socket(fileno=stream.socket.detach())
@@ -24,7 +25,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether the stream is open at both ends and no data is waiting."""
+        """Return whether the stream is open at both ends and no data is waiting to be read."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -34,11 +35,11 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return False
 
     def limit_buffer(self, size_bytes: int) -> None:
-        """Limit the kernel's send buffer to about this size. It holds data that the other end has not taken yet."""
+        """Limit the kernel's send buffer, with data that the other end has not taken yet, to about this size."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all data; other tasks have a turn only if the kernel does not take it at once."""
+        """Send all data. Other tasks get a turn only if the kernel does not take it all at once."""
         sent = self.send_at_once(data)
         if sent < len(data):
             with memoryview(data) as rest:
@@ -47,7 +48,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                     sent += self.send_at_once(rest[sent:])
 
     def send_at_once(self, data: bytes | bytearray | memoryview) -> int:
-        """Send as many bytes as the kernel takes now; return their number."""
+        """Send as many bytes as the kernel takes now. Return how many were sent."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -56,7 +57,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
             raise self._broken() from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return when the kernel accepts more data."""
+        """Wait until the kernel accepts more data."""
         await trio.lowlevel.wait_writable(self._socket)
 
     def wait_no_more(self, left_bytes: int) -> None:
@@ -76,7 +77,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return data
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return data as soon as there is any; empty at the end."""
+        """Return data as soon as there is any; empty at the end of the data."""
         if self._left_bytes is not None:
             return self._come(max_bytes or READ_BYTES)
         while True:
@@ -100,7 +101,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return trio.ClosedResourceError() if self._socket.fileno() < 0 else trio.BrokenResourceError()
 
     def close(self) -> None:
-        """Close the stream; a waiting task gets trio.ClosedResourceError. A second call does nothing."""
+        """Close the stream. A task that waits gets trio.ClosedResourceError. A second call does nothing."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()

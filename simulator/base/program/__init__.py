@@ -1,1 +1,1 @@
-"""The surroundings of our programs: settings, signals, and the service manager."""
+"""What surrounds our programs: settings, signals, and the service manager."""

@@ -1,7 +1,8 @@
 """SIGHUP makes the program read its settings again and restart with them, in the same process.
 
-The program ends as with SIGTERM, after finishing its work, and starts as it was first started. So a setting takes
-effect in one way only, and never in part. If the settings are invalid, they are refused, and the program goes on.
+The program ends as it does after SIGTERM, once its work is finished, and starts as it was first started. So a setting
+can take effect in only one way, and never in part. If the settings are invalid, they are refused, and the program
+continues.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from mqproto.simulator.base.program.manager import silent_for, tell
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
 START_S: Final = 15 * 60
-"""How many seconds a restart may take. The limit is that of a first start (cli/service/unit.py), because a node reads
-its store."""
+"""How many seconds a restart may take. A first start has the same limit (cli/service/unit.py).
+
+It is this long because a node reads its store.
+"""
 
 
 class Again:
-    """Remembers whether this process has to restart. SIGHUP is blocked until it can be handled, even across the
-    restart.
+    """Remembers whether this process has to restart.
+
+    SIGHUP is blocked until it can be handled, even during the restart.
     """
 
     def __init__(self) -> None:
@@ -35,7 +39,7 @@ class Again:
         self._is_asked = False
 
     def heed(self, check: Callable[[], object], complain: Callable[[str], None]) -> None:
-        """Restart at SIGHUP.
+        """Restart when SIGHUP arrives.
 
         Args:
             check: raises an MqprotoError if the settings are not valid.
@@ -63,14 +67,15 @@ class Again:
         self.is_heeded = True
 
     def tell_stopping(self) -> None:
-        """Tell the service manager that the program is stopping, unless it restarts. systemd waits for a stopping
-        program to end and kills it after TimeoutStopSec.
+        """Tell the service manager that the program is stopping, unless it restarts.
+
+        systemd waits for a stopping program to end, and kills it after TimeoutStopSec.
         """
         if not self._is_asked:
             tell("STOPPING=1")
 
     def begin(self) -> None:
-        """Restart if SIGHUP asked for it; otherwise return."""
+        """Restart if SIGHUP has asked for that; otherwise return."""
         if self._is_asked:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -83,7 +88,7 @@ AGAIN: Final = Again()
 
 @contextmanager
 def asked_to_end() -> Iterator[AsyncIterator[int]]:
-    """Yield SIGTERM and SIGINT as they come. Meanwhile SIGHUP is unblocked, if the program handles it."""
+    """Yield SIGTERM and SIGINT as they arrive. Meanwhile, SIGHUP is unblocked if the program handles it."""
     import trio  # Commands without a loop do without it.
 
     with trio.open_signal_receiver(*ENDINGS) as signals:

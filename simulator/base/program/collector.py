@@ -1,4 +1,4 @@
-"""Reduces the work of Python's garbage collector in programs that keep many objects and make little garbage."""
+"""Makes Python's garbage collector do less in programs that keep many objects and make little garbage."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from typing import Final
 
 ALLOCATIONS: Final = 100_000
-"""The collector looks for cycles once the number of new objects exceeds that of freed ones by this; Python's default is
-700."""
+"""The collector looks for cycles when this many more objects have been made than freed.
+
+Python's default is 700.
+"""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
     """Make the collector run rarely in this block.
 
-    Queues, lists and worlds have few cycles, but a search after every 700 allocations takes a tenth of the running
+    Queues, lists and worlds have few cycles. But a search after every 700 allocations takes a tenth of the running
     time, and more if there are more objects.
     """
     thresholds = gc.get_threshold()

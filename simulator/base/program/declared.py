@@ -1,8 +1,9 @@
-"""Each option is declared in one line: `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`.
+"""Options that are each declared in one line.
 
-Its long name is the field's, without the unit `_s`, unless the line gives another name. A switch that is on by default
-has a counterpart with `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these
-lines.
+An example is `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`. The long name of an option is that
+of the field, without the unit `_s`, unless the line gives another name. A switch that is on by default has a
+counterpart that begins with `--no-`. typer's signature, the TOML of --config, `config check` and completion are made
+from these lines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import typer
 from mqproto.base.errors import UsageError
 
 ARGUMENT: Final = object()
-"""Marks a declaration as an argument, which is given on the command line without a name."""
+"""Marks a declaration as that of an argument, which is given without a name on the command line."""
 NAME: Final = re.compile(r"-\w|--\w\S*")
 
 
@@ -27,7 +28,7 @@ def value(unit: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def as_typed(parameter: inspect.Parameter) -> Any:
-    """Return the annotation of a declaration in the form that typer takes."""
+    """Return the annotation of a declaration in the form that typer expects."""
     kind, *said = get_args(parameter.annotation) or [parameter.annotation]
     texts = [each for each in said if isinstance(each, str)]
     more = _of_value(said)
@@ -47,12 +48,12 @@ def as_typed(parameter: inspect.Parameter) -> Any:
 
 
 def _of_value(said: Iterable[object]) -> dict[str, Any]:
-    """Return the result of `value` for a declaration, from its whole metadata."""
+    """Return what `value` returned for a declaration, out of all its metadata."""
     return {key: each for one in said if isinstance(one, dict) for key, each in one.items()}
 
 
 def hold_bounds(declared: object) -> None:
-    """Refuse values of a dataclass that are not within the bounds that its fields declare.
+    """Refuse a dataclass with values that are outside the bounds which its fields declare.
 
     Raises:
         UsageError: a value is out of bounds.

@@ -1,5 +1,7 @@
-"""Returns the options that another command needs to find the same nodes. Options set in the environment are left
-out."""
+"""Returns the options with which another command finds the same nodes.
+
+Options that are set in the environment are left out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 
 def typed_again(topology: str, directory: Path | None) -> str:
-    """Return the given options for a topology and a directory, after a space; empty if none is needed."""
+    """Return the options for a topology and a directory, after a space; empty if neither is needed."""
     where = directory_again(directory)
     if topology in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
         return where
@@ -22,7 +24,7 @@ def typed_again(topology: str, directory: Path | None) -> str:
 
 
 def directory_again(directory: Path | None) -> str:
-    """Return the option for a directory alone, after a space; empty if none is needed."""
+    """Return only the option for a directory, after a space; empty if none is needed."""
     if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
         return ""
     return f" --directory {shlex.quote(str(directory))}"

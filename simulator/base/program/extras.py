@@ -1,4 +1,4 @@
-"""Finds out which build of this package runs, and which extra installs a missing module."""
+"""Finds out which build of this package is running, and which extra installs a missing module."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ EXTRA_OF: Final = {
     "report": "spark",
     "tables": "spark",
 }
-"""The extra that each command needs. Other commands need `simulator`; `decode --tables` needs the same as `analyse`."""
+"""The extra that each command needs. Any other command needs `simulator`.
+
+`decode --tables` needs the same extra as `analyse`.
+"""
 MODULES_OF: Final = {
     "cryptography": "security",
     "Crypto": "security",
     "opentelemetry": "traces",
 }
-"""The extra that brings each module, whichever command needs it."""
+"""The extra that installs each module, regardless of which command needs the module."""
 OURS: Final = ("mqproto", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
-    """Return the advice for a missing module; None if the module is ours or Python's own, which no extra brings.
+    """Return advice about a missing module, or None if no extra brings it: it is ours, or Python's own.
 
     Args:
         arguments: the arguments after `mqproto`.
@@ -47,9 +50,9 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
 
 @cache
 def build() -> str:
-    """Return the version, with the commit if it is known: `0.6.0+g71819341`.
+    """Return the version and, if it is known, the commit, such as `0.6.0+g71819341`.
 
-    A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610).
+    A wheel from `make dist` has both in its version. pip records the commit if it installs from a repository (PEP 610).
     For a checkout, Git is asked for the commit, but only once.
     """
     found = distribution("mqproto")

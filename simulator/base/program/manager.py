@@ -1,6 +1,6 @@
 """Tells a service manager such as systemd that we are ready, alive, or stopping.  man 3 sd_notify
 
-The environment has the manager's address; without one, nothing is sent.
+The manager's address is in the environment. If there is none, nothing is sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def tell(*states: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how many seconds we may be silent; None if there is no watchdog."""
+    """Return how many seconds we may be silent; None if no watchdog is watching us."""
     time_us = environment.get(WATCHDOG, "")
     process = environment.get(PROCESS, "")
     if not time_us.isdigit() or int(time_us) == 0 or process not in ("", str(os.getpid())):
@@ -46,8 +46,10 @@ def silent_for(time_s: float | None) -> list[str]:
 
 
 async def keep_telling() -> None:
-    """Report that we are ready, and then, twice per watchdog interval, that our loop still runs. This continues until
-    cancelled."""
+    """Report that we are ready, and then, twice per watchdog interval, that our loop still runs.
+
+    This continues until it is cancelled.
+    """
     import trio  # Commands without a loop do without it.
 
     interval_s = watchdog_s()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a task under trio. A single error in nested exception groups is raised without the groups."""
+    """Run a task under trio. If an error is alone in nested exception groups, raise it without the groups."""
     import trio
 
     try:
@@ -30,7 +30,7 @@ def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def end_with_input() -> None:
-    """End this process, as SIGTERM does, when its standard input ends, so it does not outlive its parent."""
+    """When standard input ends, end this process as SIGTERM does, so that it does not outlive its parent."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1_024):
@@ -41,18 +41,18 @@ def end_with_input() -> None:
 
 
 def only_one(error: BaseException) -> BaseException:
-    """Return the error inside nested exception groups, if each has only one member."""
+    """Return the error inside nested exception groups, as far as each group has only one member."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 LOG_OF = ""
-"""The name of the node whose log goes to standard error; empty if people read standard error."""
+"""The name of the node whose log goes to standard error; empty if standard error is for people."""
 
 
 def complain(text: str) -> None:
-    """Write one line to standard error, or an event if standard error is a node's log."""
+    """Write one line to standard error; if standard error is a node's log, write it there as an event."""
     text = " ".join(text.splitlines())
     if LOG_OF:
         from mqproto.simulator.base.log import COMPLAINT, node_log
@@ -63,15 +63,16 @@ def complain(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, indented over several lines on a terminal."""
+    """Print a value as JSON. On a terminal, it is indented and takes several lines."""
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
 class Printout(NamedTuple):
-    """The output of a command, and its exit status. A command that returns it has the option --json.
+    """The output of a command, and its exit status. A command that returns this has the option --json.
 
-    value: the output for programs. lines: the output for people, or a function that prints it. complaints: lines for
-    people and programs alike, printed at the end.
+    value: the output for programs.
+    lines: the output for people, or a function that prints it.
+    complaints: lines that are printed at the end, for people and programs alike.
     """
 
     value: object
@@ -81,7 +82,7 @@ class Printout(NamedTuple):
 
     @classmethod
     def of(cls, report: Any, show: Callable[[Any], None]) -> Printout:
-        """Return the printout of a report. The exit status reports a finding if anything is `broken`."""
+        """Return the printout of a report. Its exit status is FINDING if anything in the report is `broken`."""
         return cls(report.as_json(), partial(show, report), FINDING if report.broken else DONE)
 
     def show(self, *, as_json: bool) -> int:

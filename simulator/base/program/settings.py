@@ -1,4 +1,4 @@
-"""A command's settings in a TOML file, under the names of its options.
+"""A command's settings in a TOML file. They have the same names as the command's options.
 
     [node]                          # mqproto node --config FILE
     name = "shop"
@@ -40,18 +40,21 @@ RENAMED: Final = {
     "mqproto trigger --no-error-queue": "error-queue none",
     "mqproto trigger --no-history": "history none",
 }
-"""The old names of options, by command, and the option to use instead."""
+"""The options that have been renamed: by command and old name, the option to use now."""
 
 
 class Chosen(NamedTuple):
-    """A file, and the name of one of a command's sets of settings in it; the name is empty if there is only one set."""
+    """A settings file, and the name of one set of settings in it for a command.
+
+    The name is empty if there is only one set.
+    """
 
     path: Path
     name: str = ""
 
     @classmethod
     def of(cls, text: str) -> Chosen:
-        """Split a FILE or FILE#NAME from the command line."""
+        """Split a FILE or a FILE#NAME from the command line."""
         path, _, name = text.partition("#")
         return cls(Path(path), name)
 
@@ -60,10 +63,10 @@ class Chosen(NamedTuple):
 
 
 def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
-    """Return the settings of a command, keyed by the parameters of its function.
+    """Return the settings of a command, by the parameters of its function.
 
     Args:
-        command, context: typer's.
+        command, context: those of typer.
 
     Raises:
         UsageError: the file cannot be read, or a setting is not valid.
@@ -83,8 +86,9 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """Return the topology that a command's settings name, or its node if they name no topology; empty if it names
-    neither, or if the file cannot be read yet.
+    """Return the topology that a command's settings name; if they name none, their node.
+
+    Empty if they name neither, or if the file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
@@ -95,7 +99,7 @@ def topology_of(chosen: Chosen, kind: str) -> str:
 
 
 def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
-    """Check all settings in a file; return their tables, such as `node` or `trigger.billing`.
+    """Check all settings in a file. Return the names of its tables, such as `node` or `trigger.billing`.
 
     Args:
         commands: the commands that take their settings from a file.
@@ -131,7 +135,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each set of settings for one command with its name, which is empty if there is only one set."""
+    """Yield each set of settings for one command, with its name (empty if there is only one set)."""
     table = document.get(kind)
     if table is None:
         return
@@ -162,7 +166,7 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
 
 
 def plainly(trouble: str) -> str:
-    """Describe what is wrong with a value in plain words, instead of pydantic's."""
+    """Describe in plain words, and not in pydantic's, what is wrong with a value."""
     return trouble.replace("Value error, ", "").replace("Input should", "must").partition(", unable to")[0]
 
 
@@ -190,7 +194,7 @@ def _text(value: object) -> str:
 
 
 def _parameters(command: Any, context: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each setting of a command with its name in a file."""
+    """Yield each setting of a command, with the name that it has in a file."""
     for parameter in command.get_params(context):
         if parameter.param_type_name == "argument":
             yield (parameter.metavar or parameter.name).strip("[].").lower(), parameter

@@ -1,8 +1,8 @@
 """Finds out whether anybody has asked for traces, and where to send them.
 
-Traces are requested by `--traces URL`, by `traces` in a topology, or by OpenTelemetry's variables for an endpoint or
-an exporter. Its other variables apply as well: the sampler, the service's name, attributes, headers, certificates,
-batch sizes. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+Traces are requested by `--traces URL`, by `traces` in a topology, or by OpenTelemetry's variables for an endpoint or an
+exporter. OpenTelemetry's other variables apply as well: for the sampler, the service's name, attributes, headers,
+certificates and batch sizes. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEFAULT_ENDPOINT: Final = "http://localhost:4318"
 
 
 class SpanDestination(NamedTuple):
-    """The destination of spans.
+    """Where spans are sent.
 
-    endpoint: a whole URL; empty for the URL in the environment variables.
+    endpoint: a whole URL; empty for the one in the environment variables.
     shown: the URL without passwords, for the log.
     """
 
@@ -36,13 +36,13 @@ class SpanDestination(NamedTuple):
 
 
 def wish_in(typed: str, environment: Mapping[str, str]) -> SpanDestination | None:
-    """Return the requested destination; None if traces were not requested.
+    """Return the destination that was requested; None if no traces were requested.
 
     Args:
         typed: the URL of a collector, to which the path is added; empty for none.
 
     Raises:
-        UsageError: we cannot send traces that way.
+        UsageError: we cannot send traces in that way.
     """
     if environment.get(DISABLED, "").strip().lower() == "true":
         return None
@@ -62,7 +62,7 @@ def wish_in(typed: str, environment: Mapping[str, str]) -> SpanDestination | Non
 
 
 def checked_collector(url: str, where: str = "--traces") -> str:
-    """Return the URL of a collector, without the path for traces.
+    """Return the URL of a collector, to which the path for traces has yet to be added.
 
     Raises:
         UsageError: the text is not such a URL.

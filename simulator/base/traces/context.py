@@ -1,6 +1,6 @@
-"""The trace that a message belongs to: W3C's two headers, if they are valid.  [Trace Context] 3
+"""The trace to which a message belongs: W3C's two headers, if they are valid.  [Trace Context] 3
 
-They travel in a message's extension, as `client/envelope.py` writes it. Any sender can write them.
+They travel in a message's extension, in the form that `client/envelope.py` writes. Any sender can write them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ TRACE_STATE_LIMIT: Final = 512
 """The maximum length of a trace state, in characters.  [Trace Context] 3.3.1.5"""
 _IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
-"""The form of a trace parent. A later version may append more fields.  [Trace Context] 3.2.2, 4"""
+"""The form of a trace parent. A later version may append more fields to it.  [Trace Context] 3.2.2, 4"""
 _FLAGS_AT: Final = len("00-") + 32 + len("-") + 16 + len("-")
 _SAMPLED: Final = 0x01
 
 _NEEDLE: Final = f'"{TRACE}":'.encode()
 SEARCHED_BYTES: Final = 32_768
-"""How many bytes of a packet are searched, from its beginning. A body of up to 4 MiB may follow the extension."""
+"""How many bytes of a packet are searched, from its beginning.
+
+The extension is near the beginning; a body of up to 4 MiB may follow it.
+"""
 _EXTENSION_LIMIT_BYTES: Final = 10_240
-"""The limit for an envelope in the extension, in bytes."""
+"""The maximum size of an envelope in the extension, in bytes."""
 _VERSION: Final = 1
 _KNOWN: Final = 512
-"""The number of decoded extensions to keep. A message has several steps, and each step asks for its trace."""
+"""How many decoded extensions to keep. A message has several steps, each of which asks for its trace."""
 
 
 def trace_of(headers: Mapping[str, str]) -> Trace | None:
-    """Return the trace in the two headers; None if there is no valid one. If only the state is invalid, only the state
-    is left out."""
+    """Return the trace in the two headers; None if there is no valid one.
+
+    If only the state is invalid, only the state is left out.
+    """
     parent = headers.get(TRACE, "")
     if not VALID_TRACE.fullmatch(parent):
         return None
@@ -47,7 +52,7 @@ def trace_of(headers: Mapping[str, str]) -> Trace | None:
 
 
 def with_trace(headers: Mapping[str, str], trace: Trace | None) -> dict[str, str]:
-    """Return the headers with the two headers of this trace, or without them if the trace is None."""
+    """Return the headers with the two headers of this trace, or without any such headers if it is None."""
     others = {name: value for name, value in headers.items() if name not in (TRACE, TRACE_STATE)}
     if trace is None:
         return others
@@ -60,8 +65,9 @@ def is_sampled(trace: Trace) -> bool:
 
 
 def sampled_in(packet: bytes) -> Trace | None:
-    """Return the trace of a UserMessage if it is sampled, else None. The check is quick for most messages, which have
-    none.
+    """Return the trace of a UserMessage if it has one that is sampled; otherwise None.
+
+    The check is quick for most messages, which have no trace.
     """
     if packet.find(_NEEDLE, 0, SEARCHED_BYTES) < 0:
         return None
@@ -70,7 +76,7 @@ def sampled_in(packet: bytes) -> Trace | None:
 
 
 class _Envelope(msgspec.Struct):
-    """The part of an envelope that a queue manager uses."""
+    """The part of an envelope that is of use to a queue manager."""
 
     envelope: int | None = None
     headers: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """What gateways and triggers report about the messages that they send and process.
 
-By default the reports are ignored; if traces are requested, sdk/messaging.py takes them.
+By default, the reports are ignored. If traces are requested, sdk/messaging.py receives the reports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Self
 
 
 class Step:
-    """The processing of one message at one edge, which lasts as long as the context; an error may end it."""
+    """The processing of one message at one edge. It lasts as long as the context, which an error may end."""
 
     def __enter__(self) -> Self:
         return self
@@ -22,25 +22,28 @@ class Step:
         """End the step."""
 
     def carried(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the message's headers for the steps after this one."""
+        """Return the message's headers in the form for the steps after this one."""
         return headers
 
     def accepted(self, message: str, *, is_duplicate: bool) -> None:
-        """Report that the message with this identifier is at its first node, now or since an earlier request."""
+        """Report that the message with this identifier is at its first node.
+
+        is_duplicate: whether it has been there since an earlier request.
+        """
 
     def failed(self, error_type: str, reason: str = "") -> None:
-        """Report a failure: its type, which is one of a few, and the reason in words."""
+        """Report a failure: its type, of which there are few, and the reason in words."""
 
 
 class EdgeTraces:
-    """Receives the reports about each message, and ignores them."""
+    """Receives the reports about each message, and does nothing with them."""
 
     def sending(self, queue: str, headers: Mapping[str, str]) -> Step:
-        """Begin the step of a producer's request that had these headers."""
+        """Begin the step for a producer's request that had these headers."""
         return UNTOLD
 
     def processing(self, queue: str, headers: Mapping[str, str], message: str, attempt: int) -> Step:
-        """Begin the step of a consumer that is called for a message."""
+        """Begin the step for a consumer that is called with a message."""
         return UNTOLD
 
 

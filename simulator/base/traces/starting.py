@@ -1,4 +1,4 @@
-"""Starts and stops the spans of a process, if anybody has asked for them."""
+"""Starts and stops a process's spans, if anybody has asked for them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[Tracer | None]:
-    """Yield this process's tracer; None if nobody has asked for spans. At the end, try for a while to send the
-    remaining spans.
+    """Yield this process's tracer; None if nobody has asked for spans.
+
+    At the end, try for a while to send the remaining spans.
 
     Args:
         typed: as for `wish_in`.
-        who: the process's name in the log.
+        who: the name of the process in the log.
 
     Raises:
-        UsageError: the given URL is not usable. Unusable variables only cause a warning.
+        UsageError: the given URL cannot be used. Unusable variables only cause a warning.
     """
     tracer: Tracer | None = None
     try:

@@ -30,7 +30,7 @@ config = Commands(help="Check the file that has the settings of the node, gatewa
 @service.callback()
 @config.callback()
 def _group() -> None:
-    """Make these commands a group, even though there may be only one of them."""
+    """Make typer treat these commands as a group, even if there is only one of them."""
 
 
 @service.command()

@@ -1,4 +1,4 @@
-"""Makes a systemd unit with only the permissions that a program needs."""
+"""The text of a systemd unit that has only the permissions that its program needs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from mqproto.simulator.base.program.settings import Chosen
 CONFIG: Final = "/etc/mqproto/mqproto.toml"
 USER: Final = "mqproto"
 DIRECTORY: Final = "mqproto"
-"""The name of the service's folders below /var/lib and /run."""
+"""The name of the service's folders in /var/lib and /run."""
 
 
 class Kind(NamedTuple):
     """A command that runs as a service.
 
-    what: a description of the program. ready_in: how long it may take to become ready. after: the units to start before
-        it.
+    what: a description of the program.
+    ready_in: the time that it may take to become ready.
+    after: the units to start before it.
     """
 
     what: str
@@ -34,8 +35,10 @@ KINDS: Final = {
     "gateway": Kind("HTTP gateway", "infinity", f"{NETWORK} mqproto-node.service"),
     "trigger": Kind("trigger", "infinity", f"{NETWORK} mqproto-node.service"),
 }
-"""The services. A node reads its store before it is ready; a gateway waits for its node, and a trigger for its node or
-its turn."""
+"""The services, keyed by the name of their command.
+
+A node reads its store before it is ready. A gateway waits for its node; a trigger, for its node or its turn.
+"""
 
 HARDENED: Final = """\
 NoNewPrivileges=yes
@@ -65,14 +68,16 @@ SystemCallErrorNumber=EPERM
 UMask=0077
 """
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""Folders that look empty to a unit with ProtectHome and PrivateTmp.  man 5 systemd.exec"""
+"""Folders that look empty to a unit with ProtectHome and PrivateTmp. See man 5 systemd.exec."""
 
 
 class Service(NamedTuple):
-    """The program to run.
+    """The program to run as a service.
 
-    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: the topology that its settings
-    name; empty if they name none.
+    kind: one of KINDS.
+    config: the settings of the program.
+    program: the path of mqproto.
+    topology: the topology that the settings name; empty if they name none.
     """
 
     kind: str
@@ -87,7 +92,7 @@ class Service(NamedTuple):
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
     def hidden(self) -> list[str]:
-        """The program's files that the unit could not see. Symbolic links are followed."""
+        """The files of the program that the unit could not see. Symbolic links are followed."""
         files = {self.program, os.path.realpath(sys.executable), str(self.config.path)}
         return sorted(
             file for file in files if any(Path(os.path.realpath(file)).is_relative_to(one) for one in HIDDEN)
@@ -141,7 +146,7 @@ WantedBy=multi-user.target
 
 
 def _escaped(part: str) -> str:
-    """Return a word of a command line as it is written for systemd.  man 5 systemd.service, COMMAND LINES"""
+    """Return a word of a command line, escaped for systemd. See man 5 systemd.service, COMMAND LINES."""
     part = part.replace("%", "%%").replace("$", "$$")
     if not part or any(letter in part for letter in " \t'\"\\;"):
         part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'

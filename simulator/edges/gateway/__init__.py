@@ -2,5 +2,5 @@
 
 Read gateway.py first, which has the rules. front.py handles requests and answers, refusals.py has the answers other
 than 200, and openapi.py describes both for programs. tokens.py has the permissions, and admission.py has the limits.
-outlet.py is our end of the connection to the node, and run.py puts everything together.
+outlet.py is the gateway's end of the connection to the node, and run.py puts everything together.
 """

@@ -1,4 +1,4 @@
-"""Limits on producers: the gateway's TLS, request rates, and memory for bodies."""
+"""What limits producers: the gateway's TLS, request rates, and memory for bodies."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ ALPN: Final = ("http/1.1",)
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
-    """Return the TLS context with which a gateway serves clients; None without a certificate.
+    """Return the TLS context with which a gateway serves clients; None if no options are given.
 
     Args:
         certificate, key: PEM files; the certificate's file also has its chain, without the root.
         clients: a PEM file of authorities; each client must have a certificate from one of them.
 
     Raises:
-        UsageError: a file is missing or invalid, others can read the key, or an option lacks another that it needs.
+        UsageError: a file is missing or invalid, others can read the key, or an option requires another that is
+            missing.
     """
     if certificate is None and key is None and clients is None:
         return None
@@ -44,7 +45,7 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
 
 
 class Rate:
-    """Allows each name a number of requests per second; they may all come at once.
+    """Allows a number of requests per second for each name; they may all come at once.
 
     Args:
         per_s: the number of requests per second; more than 0.
@@ -56,11 +57,13 @@ class Rate:
         self._burst = max(1.0, per_s)
         self._now_s = now_s
         self._full_at_s: dict[str, float] = {}
-        """The time at which the bucket of each name will be full again. This one number represents both the level and
-        its time."""
+        """The time at which the bucket of each name will be full again.
+
+        This one number also says how full the bucket is now.
+        """
 
     def wait_s(self, name: str) -> float:
-        """Take one request and return 0; or take nothing and return the seconds until one is available."""
+        """Take one request and return 0, or take none and return the seconds until one is available."""
         now_s = self._now_s()
         full_at_s = max(now_s, self._full_at_s.get(name, 0.0)) + 1 / self.per_s
         wait_s = full_at_s - now_s - self._burst / self.per_s
@@ -71,8 +74,9 @@ class Rate:
 
 
 class Room:
-    """Memory that many requests share. It is allocated in the order of the requests, so small requests do not starve a
-    large one.
+    """Memory that many requests share.
+
+    It is allocated in the order of the requests, so small ones do not starve a large one.
 
     Args:
         size_bytes: the total, which is also the limit for one request.
@@ -84,7 +88,7 @@ class Room:
         self._waiting: deque[tuple[int, trio.Event]] = deque()
 
     async def take(self, size_bytes: int, patience_s: float) -> bool:
-        """Take memory; return whether enough was free in time."""
+        """Take memory; return whether enough became free in time."""
         assert size_bytes <= self.size_bytes, "more can never be had"
         if not self._waiting and size_bytes <= self.free_bytes:
             self.free_bytes -= size_bytes
@@ -106,7 +110,7 @@ class Room:
         return False
 
     def give_back(self, size_bytes: int) -> None:
-        """Free the memory that was taken."""
+        """Free memory that was taken."""
         self.free_bytes += size_bytes
         self._hand_out()
 

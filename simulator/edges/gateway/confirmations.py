@@ -1,7 +1,7 @@
 r"""Records in the document history what happens to messages after the answer 200.
 
 Each message from a gateway asks for a dead letter, and for acknowledgments that say whether it was received or cannot
-be received. These confirmations arrive in the gateway's own queue at its node, and are recorded in the history before
+be received. These confirmations arrive in the gateway's own queue on its node, and are recorded in the history before
 they leave that queue:
 
     scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, whose class says why
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
-"""The message classes with which a message ends."""
+"""The classes of the confirmations that say that a message has ended."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
-"""The maximum number of confirmations to take at once."""
+"""The maximum number of confirmations that are taken at once."""
 AGAIN_S: Final = 1.0
-"""How many seconds to wait before an unavailable queue or history is tried again."""
+"""The number of seconds until an unavailable queue or history is tried again."""
 
 
 class ConfirmationReader:
     """Takes the confirmations of one gateway.
 
     Args:
-        queue: the name of the queue for confirmations; it is made if it is missing.
-        fullness: gets each confirmation.
+        queue: the name of the queue for confirmations, which is made if it is missing.
+        fullness: notified of each confirmation.
         on_end: reports the end of a message to those who wait for it, once the history has recorded it; may raise
             HistoryError.
     """
@@ -63,18 +63,18 @@ class ConfirmationReader:
         self.queue = queue
         self._history = history
         self.ends: Counter[str] = Counter()
-        """The number of messages that have ended, by message class."""
+        """The number of messages that have ended, keyed by message class."""
         self._fullness = fullness or FullQueues()
         self._log = log
         self._on_end = on_end
 
     @property
     def path(self) -> str:
-        """Return the queue's name at the gateway's node."""
+        """Return the queue's name on the gateway's node."""
         return rf".\private$\{self.queue}"
 
     async def prepare(self, client: Client) -> None:
-        """Make the queue if it is missing, and record in the history which gateway owns it, for triggers.
+        """Make the queue if it is missing, and record in the history, for triggers, which gateway owns it.
 
         Raises:
             UsageError: there is a queue of this name that cannot be used.
@@ -154,5 +154,5 @@ class ConfirmationReader:
 
 
 def is_confirmation(message: ReceivedMessage) -> bool:
-    """Return whether a queue manager, not an application, wrote the message."""
+    """Return whether the message was written by a queue manager, not by an application."""
     return message.correlation is not None and message.message_class.startswith(("ACK_", "NACK_"))

@@ -1,7 +1,7 @@
 """Handles the gateway's HTTP requests.
 
     POST /queues/NAME/messages      the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
-    GET /queues/NAME/messages/ID    the state of the message with this id from its producer
+    GET /queues/NAME/messages/ID    the state of the message to which its producer gave this id
     GET /openapi.json               this description, for programs
     GET /health                     200 if messages can be accepted
     OPTIONS /queues/NAME/messages   the handshake of CloudEvents' webhooks, for origins that the operator has named
@@ -52,22 +52,29 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
-"""The limit for a body, in bytes: a message's capacity without its headers and envelope. With forwarded headers, it is
-lower."""
+"""The maximum size of a body, in bytes: what a message can hold besides its headers and envelope.
+
+If headers are forwarded, the limit is lower.
+"""
 SMALL_BYTES: Final = 65_536
-"""A body of at most this many bytes does not need `Room`, so large bodies that arrive slowly do not keep it out."""
+"""The maximum size, in bytes, of a body that needs no `Room`.
+
+Large bodies that arrive slowly therefore do not keep it out.
+"""
 ROOM_BYTES: Final = 64 * 2**20
-"""The memory, in bytes, for all larger bodies at a time."""
+"""The memory, in bytes, that all larger bodies share."""
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
 WEBHOOK_ORIGIN: Final = "WebHook-Request-Origin"
 KEY_LENGTH: Final = 200
 KEY_LENGTH_MOST: Final = 255
-"""The limit for the length of a producer's id. An envelope has room for an id of this length, the producer's name and a
-separator."""
+"""The largest value that may be chosen as the limit for the length of a producer's id.
+
+An envelope has room for an id of this length, the producer's name and a separator.
+"""
 CONVERSIONS: Final = 2
-"""The number of texts that may be converted into bodies at the same time; each conversion may take 100 MB."""
+"""The number of texts that may be converted at the same time; each conversion may take 100 MB."""
 
 KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
@@ -83,17 +90,19 @@ FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPolicy:
-    """The gateway's requirements for producers.
+    """What the gateway requires of producers, and allows them.
 
-    key_header: the header that has their ids.
-    key_fields: fields of a JSON body that together form the id instead; empty for none.
+    key_header: the header that has the producers' ids.
+    key_fields: the fields of a JSON body that together form the id instead; empty for none.
     key_length: the maximum length of an id.
     require_key: whether a message without an id is refused.
-    tokens, rate: the known tokens, and the limit on requests; None for neither.
+    tokens: the known tokens; None if none are required.
+    rate: the limit for the rate of requests; None for no limit.
     forwarding: the headers that are forwarded to the consumer.
     callbacks: the destinations that may get reports about the ends of messages.
     webhook_origins: the origins that are admitted by the handshake of CloudEvents' webhooks.
-    https, certificates: whether HTTPS is served, and whether only clients with a certificate are served.
+    https: whether HTTPS is served.
+    certificates: whether only clients with a certificate are served.
     """
 
     key_header: str = KEY_HEADER
@@ -111,13 +120,13 @@ class ProducerPolicy:
 
     @property
     def key_place(self) -> str:
-        """The place of ids in a request, described in words."""
+        """A description of where ids are in a request."""
         if not self.key_fields:
             return f"the header {self.key_header}"
         return f"the field{'s' * (len(self.key_fields) > 1)} {' and '.join(self.key_fields)}"
 
     def key_of(self, text: str) -> str:
-        """Return the producer's id; quotation marks around it make no difference.
+        """Return the producer's id in a text. Quotation marks around it are removed.
 
         Raises:
             UsageError: the text cannot be an id.
@@ -134,9 +143,9 @@ class GatewayFront:
 
     Args:
         node: the name of the node to which messages are handed.
-        confirmations: the queue for confirmations, by its name at the node.
+        confirmations: the name, on that node, of the queue for confirmations.
         openapi: the document that is served.
-        traces: makes a span for each message, if traces are requested.
+        traces: makes a span for each message if traces are requested.
     """
 
     def __init__(
@@ -162,11 +171,11 @@ class GatewayFront:
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
-        """How long producers waited for the answer 200 to a message, as a histogram."""
+        """A histogram of how long producers waited for the answer 200 to a message."""
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:
-        """Return the answer for a fault of the server, from `faulty`, and count it."""
+        """Return the answer for a fault that the server itself reports, instead of a handler; count it."""
         self.refusals[FAULTS[fault][0]] += 1
         return faulty(fault)
 
@@ -174,7 +183,7 @@ class GatewayFront:
         """Answer one request.
 
         Raises:
-            BodyLost: its body was incomplete.
+            BodyLost: the request's body was incomplete.
         """
         facts: dict[str, str] = {}
         try:
@@ -210,8 +219,9 @@ class GatewayFront:
             return refused(refusal)
 
     def _webhook(self, request: Request) -> Answer:
-        """Answer the question whether a sender of events may send them here. The answer does not reveal which queues
-        exist. CloudEvents, HTTP 1.1 Web Hooks, 4
+        """Answer whether a sender of events may send them to this gateway.
+
+        The answer does not reveal which queues exist. CloudEvents, HTTP 1.1 Web Hooks, 4
         """
         origin = _one(request, WEBHOOK_ORIGIN).casefold()
         if origin not in self._policy.webhook_origins:
@@ -282,7 +292,7 @@ class GatewayFront:
         return _json(200, accepted._asdict())
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:
-        """Refuse a message that no queue takes, or that comes too soon for its queue or producer."""
+        """Refuse a message that is too long for any queue, or comes too soon for its own queue."""
         _check_length(request, LIMIT_BYTES)
         if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
             raise Refusal(
@@ -290,8 +300,7 @@ class GatewayFront:
             )
 
     def _envelope(self, request: Request, key: str, options: MessageOptions) -> Envelope:
-        """Return the envelope or extension that goes with the body. A producer's own extension leaves no room for an
-        envelope."""
+        """Return the envelope for the body. If the producer sent its own extension, no headers are forwarded."""
         forwarded = self._policy.forwarding.taken
         return Envelope(
             content_type=_one(request, "Content-Type"),
@@ -324,7 +333,7 @@ class GatewayFront:
         return draft, envelope
 
     def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
-        """Return the permissions of the request. Strangers do not learn which queues exist."""
+        """Return the permissions of the request. It does not reveal to strangers which queues exist."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
             opened = self._policy.tokens.opened_by(token.strip()) if scheme.casefold() == "bearer" else None
@@ -345,7 +354,7 @@ class GatewayFront:
         return Opened()
 
     async def _opened_queue(self, name: str, opened: Opened) -> GatewayQueue:
-        """Return the queue of this name, if the request may reach it."""
+        """Return the queue with this name if the request may reach it; refuse the request otherwise."""
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
         try:
@@ -357,7 +366,7 @@ class GatewayFront:
         return queue
 
     async def _typed(self, text: bytes, kind: str) -> tuple[bytes, int]:
-        """Return the body that a text stands for, and its body type. Converting a large text takes seconds.
+        """Return the body that a text stands for, and the body type. Converting a large text takes seconds.
 
         Raises:
             UsageError: there is no such kind, or the text is not a value of it.
@@ -365,7 +374,7 @@ class GatewayFront:
         return await trio.to_thread.run_sync(body_of_text, text, kind, limiter=self._conversions)
 
     async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
-        """Return the whole body, once there is room for it; closing `held` gives the room back."""
+        """Return the whole body, once there is room for it. Closing `held` frees that room."""
         room = self._policy.room
         length = request.content_length
         wanted_bytes = most_bytes if length is None else length
@@ -387,7 +396,7 @@ class GatewayFront:
 def refused(refusal: Refusal) -> Answer:
     """Return a refusal as a problem.  [RFC 9457] 3.1
 
-    `message` repeats `detail` for older programs.
+    The field `message` repeats `detail`, for older programs.
     """
     meaning, text = MEANINGS[refusal.code], _line(refusal)
     headers = [_PROBLEM]
@@ -414,7 +423,7 @@ def _line(refusal: Refusal) -> str:
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the answer for a fault of the server, also as a problem."""
+    """Return the answer, also a problem, for a fault that the server itself reports, not a handler."""
     return refused(Refusal(*FAULTS[fault]))
 
 
@@ -427,8 +436,10 @@ def _json(status: int, value: dict[str, Any]) -> Answer:
 
 
 class _refused_as:  # noqa: N801
-    """Turns errors in the block into refusals with this code. A context manager made from a generator would take ten
-    times as long."""
+    """Turns errors in the block into refusals with this code.
+
+    It is a class because a context manager made from a generator would take ten times as long.
+    """
 
     def __init__(self, code: Code) -> None:
         self._code = code
@@ -470,10 +481,10 @@ def _one(request: Request, name: str) -> str:
 
 
 def _key_in(body: bytes, names: Sequence[str]) -> str:
-    """Return the id made from fields of a JSON object, which are texts or whole numbers; empty if the object has none
-    of them.
+    """Return the id made from fields of a JSON object, which are texts or whole numbers.
 
-    Several fields give `A:B`. All characters except letters, digits and _.-~ are escaped, so ids stay distinct.
+    If the object has none of them, return an empty text. Several fields give `A:B`. All characters except letters,
+    digits and _.-~ are escaped, so ids stay distinct.
 
     Raises:
         UsageError: the object has only some of the fields.
@@ -506,7 +517,7 @@ def _asks_for_webhook(request: Request) -> bool:
 
 @contextmanager
 def _telling(sending: Step) -> Iterator[None]:
-    """Report to the tracing step why a message is refused."""
+    """If the block refuses a message, report the reason to the tracing step."""
     try:
         yield
     except Refusal as refusal:
@@ -515,7 +526,7 @@ def _telling(sending: Step) -> Iterator[None]:
 
 
 def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
-    """Return the envelope with the trace for the next steps, if the other headers leave room for it."""
+    """Return the envelope, adding the trace for the next steps if the other headers leave room for it."""
     with suppress(UsageError):
         carried = msgspec.structs.replace(envelope, headers=dict(sending.carried(envelope.headers)))
         if carried.room_bytes() <= room_bytes:
@@ -524,7 +535,7 @@ def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
 
 
 def _options(request: Request, queue: GatewayQueue) -> MessageOptions:
-    """Return the options in the headers, changed so that the message is kept on disk at every hop.
+    """Return the options that the headers give, changed so that the message is kept on disk at every hop.
 
     Raises:
         UsageError: a header is not valid.

@@ -1,4 +1,7 @@
-"""Full remote queues: new messages for them are refused for a while, instead of becoming dead letters."""
+"""Remembers which remote queues are full.
+
+New messages for them are refused for a while instead of becoming dead letters.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,28 @@ from mqproto.wire import MessageClass
 
 FULL: Final = MessageClass.NACK_Q_EXCEED_QUOTA.name
 FULL_S: Final = 10.0
-"""How many seconds a queue counts as full after a message did not fit into it."""
+"""The number of seconds for which a queue counts as full after a message did not fit into it."""
 REMEMBERED: Final = 100_000
-"""The number of accepted messages whose queue is remembered. These are the most recent messages."""
+"""The number of accepted messages, the most recent ones, whose queue is remembered."""
 
 
 class FullQueues:
-    """Remembers the queues of messages, and which queues were full."""
+    """Remembers the queue of each message, and which queues were full."""
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:
         self._now_s = now_s
         self._queues: dict[str, str] = {}
-        """The queue of each message, by identifier."""
+        """The queue of each message, keyed by the message's identifier."""
         self._full_until_s: dict[str, float] = {}
 
     def accepted(self, message: str, queue: str) -> None:
-        """Note that a message was accepted for a queue."""
+        """Record that a message was accepted for a queue."""
         self._queues[message] = queue
         if len(self._queues) > REMEMBERED:
             del self._queues[next(iter(self._queues))]
 
     def ended(self, message: str, message_class: str) -> None:
-        """Note that the confirmation of a message has arrived."""
+        """Record that the confirmation of a message has arrived."""
         queue = self._queues.pop(message, None)
         if queue is not None and message_class == FULL:
             self._full_until_s[queue] = self._now_s() + FULL_S

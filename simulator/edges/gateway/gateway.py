@@ -1,15 +1,16 @@
-"""The producer's side of reliable messaging: accepted messages are on disk, and nothing is accepted twice.
+"""The producer's side of reliable messaging: accepted messages are on disk, none is accepted twice.
 
 The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that gets
 the answer 200 is done. After a business error it must not retry. After any other outcome it may retry with the same id,
-and a duplicate is dropped right before the queue:
+and a duplicate is dropped just before it would enter the queue:
 
     begin in the history ──► submit to the node ──► 200 ──► finish in the history
     nothing known about it      on disk there                  its message id is known
 
-A retry finds the state of the first request: the message id, or that the message is under way. A submission continues
-even if its producer disconnects. If the gateway dies, the node knows which messages it has accepted, because it stores
-a ticket with each message. So a producer may be answered before the history is written. `front.py` speaks HTTP.
+A retry finds the state of the first request: either the message id, or that the message is under way. A submission
+continues even if its producer disconnects. If the gateway dies, the node knows which messages it has accepted, because
+it stores a ticket with each message. So a producer may be answered before the history is written. `front.py` speaks
+HTTP.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.resolve import is_bare
 
 PATIENCE_S: Final = 25.0
-"""How many seconds a producer may wait for a submission that is under way."""
+"""The number of seconds for which a producer may wait for a submission that is under way."""
 ELSEWHERE_S: Final = 0.05
-"""How many seconds to wait for a message that is under way at another gateway."""
+"""The number of seconds between two looks at a message that is under way at another gateway."""
 TAKEN: Final = ("accepted", "duplicate-dropped")
-"""The log's words for messages that are answered 200."""
+"""The words in the log for messages that are answered with 200."""
 FINISH_AGAIN_S: Final = 1.0
-"""How many seconds to wait before a failed write to the history is tried again."""
+"""The number of seconds until a failed write to the history is tried again."""
 
 
 class GatewayQueue(NamedTuple):
     """A queue to which messages are sent.
 
-    name: such as `destination\\orders`; the same, whichever name the producer used.
+    name: a name such as `destination\\orders`, which is the same whichever name the producer used.
     """
 
     name: str
@@ -68,7 +69,7 @@ def scope_of(queue: str) -> str:
 
 
 def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
-    """Return the queue for a producer's name.
+    """Return the queue that a producer's name for it refers to.
 
     Raises:
         TopologyError, FormatNameError: there is no such queue, or applications cannot send to it.
@@ -93,14 +94,15 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
 class PostedMessage:
     """A message as a producer handed it in.
 
-    key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none, so that
+    key: the producer's id, preceded by the producer's name if it has one (`tokens.Opened`); empty for none, so that
         duplicates are not noticed.
     admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the gateway; empty
         for none.
-    headers: the forwarded headers in its envelope.
-    earlier: its key in earlier versions, in which ids had no producer's name in front; empty if it is the same.
-    callback: a URL that gets a report about its end; empty for none.
-    holder: the name of the token of its request, for the log; empty for none.
+    headers: the forwarded headers in the message's envelope.
+    earlier: the key that the message had in earlier versions, in which no producer's name preceded the id; empty if it
+        is the same.
+    callback: a URL that gets a report about the message's end; empty for none.
+    holder: the name of the token that the request used, for the log; empty for none.
     """
 
     queue: GatewayQueue
@@ -114,8 +116,10 @@ class PostedMessage:
     holder: str = ""
 
     def fingerprint(self) -> str:
-        """Return a digest of the content. Of forwarded headers it covers only Content-Encoding, because a retry has a
-        new trace."""
+        """Return a digest of the content.
+
+        The only forwarded header that it covers is Content-Encoding, because a retry has a new trace.
+        """
         draft = self.draft
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
@@ -136,7 +140,11 @@ class PostedMessage:
 
 
 class Accepted(NamedTuple):
-    """The message is on disk at its first queue manager. If it was a duplicate, the id is that of the first message."""
+    """A message is on disk at its first queue manager.
+
+    id: the message's id; for a duplicate, the id of the first message.
+    duplicate: whether the message was a duplicate.
+    """
 
     id: str
     duplicate: bool
@@ -145,7 +153,7 @@ class Accepted(NamedTuple):
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """The node's record of a message, from which the history later learns how the message ended.
 
-    given: the message's key in the producer's form, if somebody gets a report about its end.
+    given: the message's key in the form that its producer used, if somebody gets a report about its end.
     """
 
     queue: str
@@ -160,16 +168,18 @@ class Submitter(Protocol):
     """Hands messages to the node."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
-        """Return when the node has the message on disk. The outcome stays known until `forget`, even if a program dies.
+        """Wait until the node has the message on disk; return its id.
+
+        The outcome stays known until `forget`, even if a program dies.
 
         Raises:
-            UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nothing sends it any more,
-                because another gateway may begin it again.
-            InDoubt: the outcome will be known later, and then goes to `Gateway.recover`.
+            UsageError, FormatNameError, NodeUnreachable: the node does not have the message. Nothing may send it any
+                more, because another gateway may begin it again.
+            InDoubt: the outcome will be known later, and is then passed to `Gateway.recover`.
         """
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget the outcome of a ticket, because the history has it."""
+        """Forget the outcome of a ticket, because the history now has it."""
 
 
 class _Submission:
@@ -183,7 +193,7 @@ class _Submission:
         self.outcome: Accepted | Refusal | None = None
 
     def end(self, outcome: Accepted | Refusal | None) -> None:
-        """Give the outcome to the requests that wait for it."""
+        """Pass the outcome to the requests that wait for it."""
         self.outcome = outcome
         self.over.set()
 
@@ -194,8 +204,8 @@ class Gateway:
     Args:
         owner: the unique name of this gateway in the history, which stays the same across restarts.
         nursery: runs submissions, which continue even if producers disconnect.
-        limit: the maximum number of messages under way at once.
-        fullness: knows from confirmations which queues are full.
+        limit: the maximum number of messages under way at the same time.
+        fullness: knows, from confirmations, which queues are full.
         on_end: reports the end of a message to those who wait for it, as for confirmations; it may raise HistoryError.
     """
 
@@ -225,14 +235,16 @@ class Gateway:
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """Messages that the node may have and the history lacks. The next connection reports those that are not under
-        way."""
+        """The messages that the node may have but the history lacks.
+
+        The next connection reports the outcomes of those that are not under way.
+        """
 
     async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
-        """Return once the message is on disk, because of this request or an earlier one.
+        """Return as soon as the message is on disk, because of this request or an earlier one.
 
         Args:
-            held: closed when the message's memory is free again, perhaps after this returns.
+            held: closed when the message's memory can be freed, perhaps after this returns.
 
         Raises:
             Refusal: the message is not accepted, or it is not yet known whether it is.
@@ -269,7 +281,7 @@ class Gateway:
             earlier: as in `PostedMessage`.
 
         Raises:
-            Refusal: no message with this id was accepted, or this cannot be determined now.
+            Refusal: no message with this id was accepted, or it cannot be determined now whether one was.
         """
         try:
             trail = await trail_of(self._history, queue.name, key)
@@ -285,8 +297,10 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """Return the number of accepted messages by queue and by the log's word, for these queues and all others that
-        have any."""
+        """Return the number of accepted messages, keyed by queue and by the log's word for the answer.
+
+        The result includes these queues and all others that have accepted messages.
+        """
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
 
@@ -304,8 +318,8 @@ class Gateway:
         """Record in the history the outcomes that were missed because the node went away or this gateway died.
 
         Args:
-            ended: each ticket with its message id, or the reason why the node does not have it. They include all
-                messages that the node accepted last, even those already in the history.
+            ended: each ticket with its message id, or with the reason why the node does not have the message. They
+                include all messages that the node accepted last, even those already in the history.
 
         Raises:
             HistoryError: the history is not available.
@@ -331,8 +345,9 @@ class Gateway:
         self._in_doubt = doubtful
 
     async def in_question(self, queues: Iterable[GatewayQueue]) -> list[Ticket]:
-        """Return the tickets that the node may have, from this life of the gateway and, for these queues, from earlier
-        ones.
+        """Return the tickets of messages that the node may have.
+
+        They are from this life of the gateway and, for these queues, also from earlier ones.
 
         Raises:
             HistoryError: the history is not available.
@@ -344,8 +359,7 @@ class Gateway:
         return [Ticket(scope.removeprefix(SCOPE), key, "") for scope, key in sorted(places)]
 
     async def clear(self, queues: Iterable[GatewayQueue]) -> None:
-        """Remove from the history the messages that an earlier life of this gateway began, but never handed to the
-        node.
+        """Remove from the history the messages that an earlier life of this gateway never handed to the node.
 
         Raises:
             HistoryError: the history is not available.
@@ -357,12 +371,12 @@ class Gateway:
                     await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
 
     async def idle(self) -> None:
-        """Return when nothing is under way, and the history has all outcomes."""
+        """Wait until nothing is under way, and the history has all outcomes."""
         while self._under_way:
             await next(iter(self._under_way.values())).known.wait()
 
     def _start(self, handed: PostedMessage, fingerprint: str, held: ExitStack) -> _Submission:
-        """Start a new submission, which continues even if no request waits for it."""
+        """Start a new submission, which continues even if no request waits for it any more."""
         if self._count >= self._limit:
             raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
         submission = _Submission(fingerprint)
@@ -426,10 +440,10 @@ class Gateway:
         return accepted
 
     async def _begin(self, handed: PostedMessage, fingerprint: str) -> str | None:
-        """Begin a new message and return None; for a duplicate, return the id of the first message.
+        """Begin a new message and return None; if it is a duplicate, return the id of the first message.
 
         Raises:
-            Refusal: neither is possible.
+            Refusal: the message can be neither begun nor recognized as a duplicate.
         """
         place = scope, key = scope_of(handed.queue.name), handed.key
         # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
@@ -496,8 +510,10 @@ class Gateway:
         return message
 
     def _stamped(self, handed: PostedMessage) -> Draft:
-        """Return the draft with the origin in its envelope, if there is room. A producer's own extension stays as it
-        is."""
+        """Return the draft with the origin added to its envelope, if there is room.
+
+        If the producer sent its own extension, the draft stays as it is.
+        """
         draft = handed.draft
         envelope = Envelope.of(draft.extension)
         if not envelope.producer_key or envelope.as_extension() != draft.extension:
@@ -507,7 +523,7 @@ class Gateway:
         return replace(draft, extension=extension) if has_room else draft
 
     async def _finish(self, ticket: Ticket, message: str) -> None:
-        """Record the outcome in the history, however long that takes. Until then the message is under way."""
+        """Record the outcome in the history, however long that takes. Until then, the message is under way."""
         outcome = msgspec.json.encode(Outcome(message, ticket.fingerprint, ticket.admin_queue))
         while True:
             try:
@@ -527,8 +543,7 @@ class Gateway:
             await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
-        """Report the end of a message if it came before the history had its acceptance and the recipient of the
-        report."""
+        """Report the end of a message if it came before the history knew the message and the report's URL."""
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 

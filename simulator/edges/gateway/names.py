@@ -1,4 +1,4 @@
-"""Resolves producers' queue names; nodes report their current queues."""
+"""Resolves the names that producers use for queues; nodes report their current queues."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 
 FRESH_S: Final = 1.0
-"""How many seconds the nodes' answers are used before the nodes are asked again."""
+"""The number of seconds for which the nodes' answers are used before the nodes are asked again."""
 PATIENCE_S: Final = 2.0
-"""How many seconds the nodes may take to answer. After that, their earlier answers stay in use."""
+"""The number of seconds that the nodes may take to answer.
+
+After that, their earlier answers stay in use.
+"""
 
 
 class QueueNames:
-    """The names of queues at one node.
+    """The names that producers and one node use for queues.
 
     Args:
         place: the topology, and the directory of its nodes.
@@ -32,10 +35,10 @@ class QueueNames:
         self._asking = trio.Lock()
         self._queues: dict[str, GatewayQueue] = {}
         self._names: dict[str, str] = {}
-        """The names that have been looked up since the nodes were last asked."""
+        """The node's names for queues, as far as they have been looked up since the nodes were last asked."""
 
     async def queue(self, name: str) -> GatewayQueue:
-        """Return the queue for a name.
+        """Return the queue with a given name.
 
         Raises:
             TopologyError, FormatNameError: there is no such queue, or applications cannot send to it.
@@ -51,7 +54,7 @@ class QueueNames:
         return self._place.topology
 
     async def topology(self) -> Topology:
-        """Return the topology with the current queues."""
+        """Return the topology with the current queues; ask the nodes if their last answers are too old."""
         if trio.current_time() - self._asked_s < FRESH_S:
             return self._place.topology
         async with self._asking:
@@ -64,7 +67,7 @@ class QueueNames:
         return self._place.topology
 
     def at_node(self, queue: str) -> str:
-        """Return the name of a queue at the node."""
+        """Return the name that a queue has on the node."""
         if (name := self._names.get(queue)) is None:
             name = self._names[queue] = self._place.name_at(self._node, queue)
         return name

@@ -1,4 +1,7 @@
-"""The OpenAPI 3.1 description that the gateway serves, made from its own tables and its policy."""
+"""The OpenAPI 3.1 description that the gateway serves.
+
+It is made from the gateway's own tables and its policy.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, CALLBACK_TEXT, URL
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
-"""The codes that the answer to any request may have."""
+"""The codes that can occur in the answer to any request."""
 OF_MESSAGES: Final = tuple(
     code for code in Code if code not in (Code.NOT_FOUND, Code.UNKNOWN_MESSAGE, Code.METHOD_NOT_ALLOWED)
 )
@@ -42,7 +45,7 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
     """Return the OpenAPI document.
 
     Args:
-        keep_days: for how many days ids are remembered.
+        keep_days: the number of days for which ids are remembered.
     """
     never = _never(policy)
     certificate: dict[str, list[str]] = {"certificate": []} if policy.certificates else {}
@@ -186,7 +189,7 @@ def _callback(policy: ProducerPolicy) -> list[dict[str, Any]]:
 
 
 def _link(policy: ProducerPolicy) -> dict[str, Any]:
-    """Describe how to ask for the trail of a message."""
+    """Describe how to ask for the trail of a message that was handed in, by the message's id."""
     place = f"body#/{policy.key_fields[0]}" if policy.key_fields else f"header.{policy.key_header}"
     return {
         "operationId": "getTrail",
@@ -208,7 +211,7 @@ def _get(operation: str, summary: str, answer: dict[str, Any], refusals: dict[st
 
 
 def _refusals(codes: Iterable[Code], never: frozenset[Code]) -> dict[str, Any]:
-    """Return the answers by status, each with its codes and their meanings."""
+    """Return descriptions of the answers, keyed by status, each with its codes and their meanings."""
     by_status: dict[int, list[Code]] = {}
     for code in codes:
         if code not in never:

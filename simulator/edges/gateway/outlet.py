@@ -2,7 +2,7 @@
 
 The node keeps the outcome of a message under a ticket, in the transaction that accepts it, so no flush is needed here.
 It remembers the last 64 tickets. A ticket gives up its place when the history has the outcome. Until then, the message
-64 places behind it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
+that comes 64 places after it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
 
 PATIENCE_S: Final = 5.0
-"""How many seconds producers wait while the node is gone; after that, they are refused at once."""
+"""The number of seconds that producers wait while the node is gone; then they are refused at once."""
 AGAIN_S: Final = 0.25
-"""How many seconds to wait before connecting to the node again."""
+"""The number of seconds until the next attempt to connect to the node."""
 SEEN_EVERY_S: Final = 1.0
 """The maximum number of seconds by which the journal may lag behind the history, whose own time is updated as often."""
 
@@ -39,7 +39,9 @@ Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
 
 def owner_in(journal: Path) -> str:
-    """Return the globally unique name of the gateway with this journal, which stays the same across restarts.
+    """Return the globally unique name of the gateway that has this journal.
+
+    It stays the same across restarts.
 
     Raises:
         StoreError: the journal is not available, or another process has it.
@@ -52,8 +54,9 @@ def owner_in(journal: Path) -> str:
 async def history_known_to(
     journal: Path, url: str, keep_s: float | None, log: FilteringBoundLogger
 ) -> AsyncIterator[DocumentHistory]:
-    """Yield the document history, like `open_history`, and record in the journal that the journal belongs to this
-    history.
+    """Yield the document history, as `open_history` does.
+
+    Also record in the journal that the journal belongs to this history.
 
     Raises:
         HistoryError: the history is not available, or lacks ids of this gateway.
@@ -73,13 +76,15 @@ async def history_known_to(
 
 
 class Outlet:
-    """Hands messages to one node, over successive connections; a `mqproto.simulator.edges.gateway.gateway.Submitter`.
+    """Hands messages to one node, over successive connections.
+
+    It is a `mqproto.simulator.edges.gateway.gateway.Submitter`.
 
     Args:
         names: returns the node's names for queues.
-        journal: names the gateway to the node.
+        journal: the file that names the gateway to the node.
         confirmations: takes the confirmations of messages.
-        seen: returns the facts about the history for the journal.
+        seen: returns the facts about the history that the journal keeps.
     """
 
     def __init__(
@@ -102,7 +107,7 @@ class Outlet:
         self._log = log
         self._client: Client | None = None
         self._in_journal = set[bytes]()
-        """The tags of tickets that are in the journal but not at the node."""
+        """The tags of the tickets that are in the journal but not on the node."""
         self.is_connected = False
         """Whether messages can be handed in."""
 
@@ -113,11 +118,11 @@ class Outlet:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Stay connected. `task_status` gets the first connection.
+        """Stay connected. `task_status` is notified of the first connection.
 
         Args:
             in_question: returns the tickets of messages that the node may have accepted without our knowledge.
-            recover: gets the outcomes after each connection, before anything else happens.
+            recover: called with the outcomes after each connection, before anything else happens.
         """
         trouble, has_started = "", False
         while True:
@@ -177,7 +182,7 @@ class Outlet:
             self._client.journal.forget([tag])
 
     async def _finish_earlier(self) -> None:
-        """Ask the node about messages that, according to the journal, a gateway of an earlier version had under way."""
+        """Ask the node about messages in the journal that a gateway of an earlier version had under way."""
         with opened(self._journal) as journal:
             _, pending = journal.state()
         if pending:
@@ -196,7 +201,7 @@ class Outlet:
             await trio.sleep(SEEN_EVERY_S)
 
     def _ended(self, client: Client) -> Ended:
-        """Return the outcomes in the journal and in the node's memory."""
+        """Return the outcomes that are in the journal or in the node's memory."""
         assert client.journal is not None
         assert client.recall is not None
         ended: Ended = []
@@ -214,7 +219,7 @@ class Outlet:
 
 
 def _tag(ticket: Ticket) -> bytes:
-    """Return a ticket in the form that the node keeps; empty without an id, because nobody will ask about it."""
+    """Return a ticket as the node keeps it; empty if its message has no id, as nobody will ask about it."""
     return msgspec.msgpack.encode(ticket) if ticket.key else b""
 
 

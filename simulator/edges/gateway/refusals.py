@@ -1,4 +1,4 @@
-"""Refusals to producers, with codes for programs: the contract of "Message Producer Rules"."""
+"""Refusals that producers get, with codes for programs: the contract of "Message Producer Rules"."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Final, NamedTuple
 PROBLEM_JSON: Final = "application/problem+json"
 """The content type of a refusal.  [RFC 9457] 3"""
 PROBLEM: Final = "urn:problem-type:mqproto:"
-"""The beginning of the type of a problem, a URI. It is not an address, and is the same at every gateway."""
+"""The beginning of the URI for a type of problem.
+
+It is not an address, and is the same for every gateway.
+"""
 
 
 class Code(StrEnum):
-    """The codes that producers get besides the HTTP status. Their meaning never changes."""
+    """The codes that producers get in addition to the HTTP status. Their meanings never change."""
 
     MALFORMED = "malformed"
     BAD_HEADER = "bad-header"
@@ -39,14 +42,14 @@ class Code(StrEnum):
 
     @property
     def problem(self) -> str:
-        """The type of the problem."""
+        """The URI of this type of problem."""
         return PROBLEM + self
 
 
 class Meaning(NamedTuple):
     """The meaning of a code.
 
-    retry_after_s: when the producer may try again; None if it should not.
+    retry_after_s: the number of seconds after which the producer may try again; None if it should not.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""`mqproto gateway`, which puts history, node, HTTP and signals together."""
+"""`mqproto gateway`, which connects the history, the node, the HTTP server and signals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
-"""The number of file descriptors that are not clients' connections."""
+"""The number of file descriptors for purposes other than clients' connections."""
 BACKLOG: Final = 1_024
 
 
@@ -66,9 +66,11 @@ async def run_gateway(
     limits: Limits | None = None,
     task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `Server.stop`. `task_status` gets the server and its port as soon as requests are taken.
+    """Serve until `Server.stop`.
 
-    The node may start later; no message is taken before the node has reported the outcomes of earlier submissions.
+    `task_status` gets the server and its port as soon as requests are accepted.
+
+    The node may start later; no message is accepted before the node has reported the outcomes of earlier submissions.
 
     Raises:
         UsageError: an option is not valid.
@@ -134,8 +136,10 @@ async def run_gateway(
 def _recovery(
     gateway: Gateway, names: QueueNames
 ) -> tuple[Callable[[], Awaitable[list[Ticket]]], Callable[[Ended], Awaitable[None]]]:
-    """Return two functions for each connection to the node: one asks for the messages in question, one recovers their
-    ends."""
+    """Return the two functions that are called for each connection to the node.
+
+    The first asks for the tickets of the messages in question; the second records how these messages ended.
+    """
     is_cleared = False
 
     async def in_question() -> list[Ticket]:
@@ -161,7 +165,7 @@ def _monitored(
     confirmations: ConfirmationReader,
     teller: Teller | None,
 ) -> Monitored:
-    """Return the metrics, and what is wrong, if anything."""
+    """Return what is monitored: the metrics, and what is wrong, if anything."""
     from mqproto.simulator.base.http.monitoring import Monitored
     from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
 
@@ -202,9 +206,11 @@ def _tell_started(log: FilteringBoundLogger, options: GatewayOptions, port: int,
 
 
 async def serve(options: GatewayOptions) -> None:
-    """Run a gateway until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+    """Run a gateway until SIGTERM or SIGINT.
 
-    Prints a line that begins with `ready` when requests are taken.
+    Its log is kept with the stores, where `mqproto history` looks for it.
+
+    This prints a line that begins with `ready` as soon as requests are accepted.
     """
     topology, directory = options.place.topology, options.place.directory
     places.make(directory)
@@ -265,7 +271,7 @@ def _make_room(connections: int) -> None:
     """Make sure that enough sockets can be opened.
 
     Raises:
-        UsageError: the system allows fewer.
+        UsageError: the system does not allow that many.
     """
     wanted = connections + DOORWAY + DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -278,7 +284,7 @@ def _make_room(connections: int) -> None:
 
 
 def _listening(options: GatewayOptions) -> socket.socket:
-    """Listen at the address.
+    """Listen at the address that the options give.
 
     Raises:
         UsageError: the address is not available, or anybody could send messages there.

@@ -1,6 +1,6 @@
 r"""The gateway's requests and answers as JSON Schema: patterns, lengths and words.
 
-An empty header counts as missing, so each of these schemas accepts the empty text, too. Schemas do not express how
+An empty header counts as missing, so each of these schemas also accepts an empty text. Schemas do not express how
 headers depend on each other, or how a body depends on its type; the descriptions do.
 """
 
@@ -34,8 +34,10 @@ ENCODED: Final = (
     rf"|%[Ee]0%[ABab][0-9A-Fa-f]{_TAIL}|%[Ee][1-9A-CEFa-cef](?:{_TAIL}){{2}}|%[Ee][Dd]%[89][0-9A-Fa-f]{_TAIL}"
     rf"|%[Ff]0%[9ABab][0-9A-Fa-f](?:{_TAIL}){{2}}|%[Ff][1-3](?:{_TAIL}){{3}}|%[Ff]4%8[0-9A-Fa-f](?:{_TAIL}){{2}})"
 )
-"""The pattern of a character of percent-encoded UTF-8, except NUL; any other percent sign represents itself.
-[RFC 3629] 4"""
+"""The pattern of one character in percent-encoded UTF-8, except NUL.
+
+A percent sign that does not begin an escape stands for itself.  [RFC 3629] 4
+"""
 BODY_TYPES: Final = (
     f"{UINT32}|0x[0-9A-Fa-f]{{1,8}}|bytes|{'|'.join(map(re.escape, BY_NAME))}"
     f"|xml(?::(?:json|{'|'.join(TYPES)}|(?:ArrayOf)+[A-Z][A-Za-z0-9]*))?"
@@ -63,12 +65,12 @@ STATE: Final[Schema] = {"type": "string", "enum": list(State), "description": "W
 
 
 def key(length: int) -> str:
-    """Return the pattern of a producer's id, with or without quotation marks."""
+    """Return the pattern of a producer's id, which may be in quotation marks."""
     return rf'^[ -~]{{1,{length}}}$|^"[ -~]{{1,{length}}}"$'
 
 
 def text(pattern: str, example: str = "") -> Schema:
-    """Return the schema of a text header, which may be empty."""
+    """Return the schema of a header with text, which may be empty."""
     return {
         "type": "string",
         "pattern": f"^(?:{pattern})?$",
@@ -104,17 +106,20 @@ OF_HEADERS: Final[dict[str, Schema]] = {
     headers.ENCRYPT: text(f"(?:{'|'.join((headers.YES, *CIPHERS))})", "AES-256"),
     headers.SIGN: text(headers.SIGNERS, headers.YES),
 }
-"""The schemas of the headers with a message's properties."""
+"""The schemas of the headers that give a message's properties, keyed by the header's name."""
 assert OF_HEADERS.keys() == headers.HEADERS.keys()
 
 
 def of_forwarded(name: str) -> Schema:
-    """Return the schema of a forwarded header. A trace may be any text, because an invalid one is left out."""
+    """Return the schema of a forwarded header.
+
+    A trace may be any text, because an invalid trace is left out.
+    """
     return {"type": "string"} if name in (TRACE, TRACE_STATE) else text("[ -~]+")
 
 
 def of_answers(key_length: int) -> dict[str, Schema]:
-    """Return the schemas of all bodies of answers, by name."""
+    """Return the schemas of the bodies of all answers, keyed by name."""
     return {
         "Accepted": _object(
             id={
@@ -158,7 +163,7 @@ def of_answers(key_length: int) -> dict[str, Schema]:
 
 
 def of_problem(status: int, codes: list[Code]) -> Schema:
-    """Return the schema of the problems with a status."""
+    """Return the schema of the problems that are answered with a given status."""
     return {
         "allOf": [{"$ref": "#/components/schemas/Problem"}],
         "properties": {

@@ -12,9 +12,9 @@
     queues = ["orders", "notes"]
     producer = "shop"
 
-`mqproto tokens` writes this file, which does not have the tokens themselves. Each token has 256 random bits, so nobody
-can guess it. A deliberately slow hash, which passwords need because people choose them, would not add protection, but
-would slow down each request. A queue is closed if no token opens it.
+`mqproto tokens` writes this file, which does not contain the tokens themselves. Each token has 256 random bits, so
+nobody can guess it. Passwords need a deliberately slow hash, because people choose them. For a token, a slow hash would
+add no protection, but would slow down each request. A queue is closed if no token opens it.
 """
 
 from __future__ import annotations
@@ -37,30 +37,33 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The pattern of the name of a producer with its own ids. The separator between name and id occurs in no name."""
+"""The pattern of the name of a producer that has its own ids.
+
+No name contains the separator between name and id.
+"""
 EVERY: Final = "*"
-"""The word for every queue. No queue can have this name.  [MS-MQMQ] 2.1.1"""
+"""The word that stands for every queue. No queue can have this name.  [MS-MQMQ] 2.1.1"""
 
 
 class TokenRole(StrEnum):
-    """The actions that a token permits in its queues."""
+    """What a token permits in its queues."""
 
     READ = "read"
-    """Ask about the outcomes of messages."""
+    """The holder may ask about the outcomes of messages."""
     SEND = "send"
-    """Send messages."""
+    """The holder may send messages."""
     ALL = "all"
 
     def may(self, needed: TokenRole) -> bool:
-        """Return whether this role permits what another role does."""
+        """Return whether this role permits what the needed role permits."""
         return self in (TokenRole.ALL, needed)
 
 
 class Opened(NamedTuple):
-    """The queues that a request may reach.
+    """What a request is permitted to do.
 
     producer: the producer whose ids it uses; empty for the ids that all producers without a token share.
-    queues: the names of the queues; None for all.
+    queues: the names of the queues that it may reach; None for all.
     holder: the name of its token; empty for none.
     """
 
@@ -70,7 +73,7 @@ class Opened(NamedTuple):
     holder: str = ""
 
     def whole(self, key: str) -> str:
-        """Return a producer's id in the form used beyond the gateway, where it is unique among all producers."""
+        """Return a producer's id in the form used outside the gateway, which is unique among all producers."""
         return f"{self.producer}/{key}" if self.producer and key else key
 
 
@@ -78,8 +81,8 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """The holder of a token, and its permissions.
 
     sha256: the hash of the token, in hexadecimal.
-    queues: their names, or EVERY.
-    producer: the producer whose ids it uses; None for the producer with the token's own name.
+    queues: the names of the queues that the token opens, or EVERY.
+    producer: the producer whose ids the token uses; None for the producer with the token's own name.
     """
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -89,7 +92,11 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     made: datetime | None = None
 
     def opens(self, whole: Callable[[str], str]) -> Collection[str] | None:
-        """Return the full names of the queues, which `whole` returns; None for all queues."""
+        """Return the full names of the queues that the token opens; None for all queues.
+
+        Args:
+            whole: returns the full name of a queue.
+        """
         return None if EVERY in self.queues else frozenset(map(whole, self.queues))
 
     def producer_of(self, name: str) -> str:
@@ -114,7 +121,7 @@ class Opener(Protocol):
 
 
 class Tokens:
-    """The known tokens, by their hashes.
+    """The known tokens, each represented by its hash.
 
     Raises:
         UsageError: the name of a producer is not valid.
@@ -135,7 +142,7 @@ class Tokens:
         """Return the tokens of a file.
 
         Raises:
-            UsageError: the file cannot be read, others can read it, or it is not a file of tokens.
+            UsageError: the file cannot be read, can be read by others, or is not a file of tokens.
         """
         try:
             return cls(holders_in(path), whole)
@@ -155,7 +162,8 @@ class Tokens:
 class TokenFile:
     """The current tokens of a file. A revoked token is refused from the next request on.
 
-    An unreadable file changes nothing, and is logged, because a typing error should not shut out all producers.
+    If the file becomes unreadable, the earlier tokens stay valid, because a typing error should not shut out all
+    producers; the problem is logged.
 
     Raises:
         UsageError: the file cannot be read at the start.
@@ -192,17 +200,20 @@ class TokenFile:
 
 
 def holders_in(path: Path) -> dict[str, TokenHolder]:
-    """Return the tokens of a file by name.
+    """Return the holders of the tokens in a file, keyed by the tokens' names.
 
     Raises:
-        UsageError: the file cannot be read, others can read it, or it is not a file of tokens. The error text contains
+        UsageError: the file cannot be read, can be read by others, or is not a file of tokens. The error text contains
             no token.
     """
     return holders_of(read_secret(path, "the tokens"), str(path))
 
 
 def holders_of(text: str, where: str) -> dict[str, TokenHolder]:
-    """Return the tokens in a text, by name; errors call its file `where`."""
+    """Return the holders of the tokens in a text, keyed by the tokens' names.
+
+    Errors name `where` as its file.
+    """
     try:
         return msgspec.convert(tomllib.loads(text), dict[str, TokenHolder])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

@@ -1,9 +1,9 @@
-"""Opens SQLite and PostgreSQL by URL, so that commits are on disk and the loss of a server is noticed soon.
+"""Opens SQLite and PostgreSQL by URL: commits are on disk, and the loss of a server is noticed soon.
 
-`sqlite:///history.sqlite` is a file in this folder, and `sqlite:////var/lib/history.sqlite` is a file anywhere.
+`sqlite:///history.sqlite` is a file in the current folder, and `sqlite:////var/lib/history.sqlite` is a file anywhere.
 `postgresql+psycopg://user@host/database` is a server, which several machines may share. Options of libpq follow a
-question mark: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where
-other users of the machine see it while a command runs; libpq's `~/.pgpass` is better.
+question mark: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, but other
+users of the machine can see it there while a command runs; libpq's `~/.pgpass` is better.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 
 BUSY_S: Final = 10
-"""How many seconds another program may block us, and how many seconds a server may take for a statement."""
+"""The number of seconds for which another program may block us, or a server may take for a statement."""
 CONNECT_S: Final = 5
 BEGIN: Final = "BEGIN IMMEDIATE"
-"""The statement that begins a transaction as a writer. A reader that begins to write may fail."""
+"""The statement that begins a transaction as a writer.
+
+A transaction that begins as a reader may fail when it writes.
+"""
 APPLICATION_ID: Final = int.from_bytes(b"mqdh")
 """The number that marks an SQLite file as a document history."""
 PRAGMAS: Final = (
@@ -41,7 +44,7 @@ OPTIONS: Final = {
     "keepalives_interval": BUSY_S // 5,
     "keepalives_count": 3,
 }
-"""The options of libpq that apply unless the URL sets them."""
+"""The options of libpq that apply if the URL does not set them."""
 SETTINGS: Final = (
     f"SET statement_timeout = '{BUSY_S}s'",
     f"SET lock_timeout = '{BUSY_S}s'",
@@ -55,7 +58,7 @@ def parsed(text: str) -> URL:
     """Return the URL that a text stands for. Its database is of a supported kind.
 
     Raises:
-        UsageError: the text is not such a URL.
+        UsageError: the text is not a URL of such a database.
     """
     try:
         url = make_url(text)
@@ -75,7 +78,7 @@ _FORMS: Final = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 
 def name_of(url: URL) -> str:
-    """Return the name of a database in errors: its file, or its URL without a password."""
+    """Return the name that errors use for a database: its file, or its URL without a password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     where = {name: value for name, value in url.query.items() if name in ("host", "port")}
@@ -83,7 +86,7 @@ def name_of(url: URL) -> str:
 
 
 def address_of(url: URL) -> str:
-    """Return the URL of this database in a form that works from any folder, without a password."""
+    """Return the URL of this database without a password, in a form that is valid in any folder."""
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{Path(url.database or '').absolute()}"
     query = {name: value for name, value in url.query.items() if "password" not in name}
@@ -91,7 +94,10 @@ def address_of(url: URL) -> str:
 
 
 def claim(db: Connection) -> None:
-    """Mark a database as ours. If several programs want to make tables at the same time, only one makes them."""
+    """Mark a database as mqproto's.
+
+    If several programs want to make its tables at the same time, only one makes them.
+    """
     if db.dialect.name == "sqlite":
         db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     else:
@@ -99,7 +105,7 @@ def claim(db: Connection) -> None:
 
 
 def engine_for(url: URL) -> Engine:
-    """Return an engine that connects when needed, with at most one connection, and reconnects after a loss.
+    """Return an engine with at most one connection, which is made when needed, and again after a loss.
 
     Raises:
         UsageError: the package for PostgreSQL is missing.
@@ -140,7 +146,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def set_up(db: sqlite3.Connection, _: object) -> None:
-        """Check that the file is ours or new, then choose how it is written."""
+        """Check that the file is new or a history of mqproto, then choose how it is written."""
         # In this order, since somebody may make the tables right now, and the two in one transaction.
         has_tables = bool(db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
         [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
@@ -156,7 +162,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(db: Connection) -> None:
-        """Begin a transaction, or join one that has begun already (sqlitefile.py)."""
+        """Begin a transaction, or join one that has already begun (sqlitefile.py)."""
         driver = driver_of(db)
         if not driver.in_transaction:
             wait_at_most(driver, BUSY_S)

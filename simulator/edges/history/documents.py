@@ -1,8 +1,8 @@
-"""The documents of a history, and the one statement that changes them.
+"""The documents of a history, and the only statement that changes them.
 
 A row is a document: the state of a message, under an identifier that stays the same over all its retries. Simultaneous
 calls share one transaction with one flush. One statement changes all their documents, in the order of their keys, so
-two processes on one database never deadlock. All of this blocks, so history.py calls it in a thread.
+two processes that use the same database never deadlock. All of this blocks, so history.py calls it in a thread.
 """
 
 from __future__ import annotations
@@ -65,20 +65,21 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 EXPIRE_EVERY_S: Final = 10.0
-"""The interval, in seconds, at which documents that are too old are deleted."""
+"""The number of seconds between two deletions of documents that are too old."""
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
-"""Values that are literals in the statement. As parameters, which are filled in for each row, they took half of its
-time.
+"""The values that are literals in the statement.
+
+As parameters, which are filled in for each row, they took half its time.
 """
 
 
 class Record(NamedTuple):
-    """The history's record of a document.
+    """What the history knows about a document.
 
     owner: the name of the gateway or trigger that started it.
-    attempts: how often the document was begun; this is known even for an ABSENT document.
+    attempts: the number of times that the document was begun, which is known even for an ABSENT document.
     outcome: the outcome that `finish` stored last.
     origin: as in `Begin`.
     """
@@ -91,7 +92,7 @@ class Record(NamedTuple):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is unknown whether the message was processed."""
+        """Whether it is not known if the message was processed."""
         return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
 
 
@@ -99,10 +100,10 @@ class Record(NamedTuple):
 class Begin:
     """Start a document if it is absent.
 
-    ticket: a number, not 0, that is unique to this call; if its answer is lost, the call is repeated with the same
-    number.
+    ticket: a number, not 0, that is unique to this call. If the answer is lost, the call is repeated with the same
+        number.
     epoch: the epoch of the leader that makes the call (leaders.py); 0 without a leader.
-    origin: the origin of its message (lives.py); empty if unknown.
+    origin: the origin of the document's message (lives.py); empty if unknown.
     """
 
     scope: str
@@ -117,7 +118,8 @@ class Begin:
 class Finish:
     """Record how a document ended.
 
-    ticket: the ticket with which it was begun; 0 if unknown. A document that another caller began is never made absent.
+    ticket: the ticket with which the document was begun; 0 if unknown. A document that another caller began is never
+        made absent.
     epoch: as in `Begin`.
     """
 
@@ -139,7 +141,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartedBy:
-    """Ask for the documents that an owner has started and not finished yet."""
+    """Ask for the documents that an owner has started but not yet finished."""
 
     scope: str
     owner: str
@@ -149,7 +151,7 @@ class StartedBy:
 class Reopen:
     """Make a started or failed document absent, and forget its attempts.
 
-    origin: a completed document is reopened, too, if its message has this origin; empty to reopen none.
+    origin: a completed document is also reopened if its message has this origin; if empty, no completed document is.
     """
 
     scope: str
@@ -161,8 +163,10 @@ Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | LookUp | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
-"""The possible answers: to Begin and LookUp; to StartedBy; to BecomeLeader and WhoLeads; to Find; to Due; to a former
-leader; and to all other calls.
+"""The possible answers to a call.
+
+Begin and LookUp get a Record, StartedBy a list, BecomeLeader and WhoLeads a Leader, Find a Hook or None, and Due an
+OutboxWork. A former leader gets a FencedError; all other calls get None.
 """
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
@@ -172,8 +176,10 @@ GIVE_WAY: Final = {
     Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
     Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
 }
-"""For each new entry, the earlier entries that it replaces. A completed document keeps its entry and its first
-outcome."""
+"""The earlier entries that each new entry replaces.
+
+A completed document keeps its entry and its first outcome.
+"""
 
 
 class Documents:
@@ -183,14 +189,14 @@ class Documents:
         url: see databases.py.
         keep_s: how long all users of the history keep an entry after its last change; None for the history's own
             setting. A started document is kept until it ends.
-        clock: returns the time in seconds since 1970, which is only shown.
-        passed_s: returns the seconds that have passed.
+        clock: returns the time in seconds since 1970, which is used only for display.
+        passed_s: returns the number of seconds that have passed.
         warn: called with a warning if the clock is wrong.
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
         UsageError: the text is not such a URL.
-        HistoryError: the database is not available, or belongs to another program or version of mqproto; or it lacks
+        HistoryError: the database is not available, belongs to another program or another version of mqproto, or lacks
             ids of this gateway.
     """
 
@@ -207,10 +213,10 @@ class Documents:
         self._address = address_of(where)
         self._life, self._known, self.lacks = "", seen, ""
         self.name = name_of(where)
-        """The name of the database in errors."""
+        """The name that errors use for the database."""
         self._chosen_s = keep_s
         self.keep_s, self.since_s = KEEP_S, 0.0
-        """The values of these columns in `layouts`."""
+        """The values of the columns with these names in the table `layouts`."""
         self._clock = clock
         self._passed_s = passed_s
         self._own_time = OwnTime(passed_s)
@@ -218,8 +224,9 @@ class Documents:
         self._expire_at_s = passed_s()
         self._engine = engine_for(where)
         self.is_here = self._engine.dialect.name == "sqlite"
-        """Whether it is a file on this machine, not a server. If it is a file, its transactions take little longer than
-        their flushes.
+        """Whether the database is a file on this machine, not a server.
+
+        A file's transactions take little longer than its flushes.
         """
         self._change = change_statement(
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
@@ -233,7 +240,7 @@ class Documents:
             raise
 
     def close(self) -> None:
-        """Release the database. Everything that was acknowledged is on disk already."""
+        """Release the database. Everything that was acknowledged is already on disk."""
         with suppress(DBAPIError, HistoryError):
             with self._begun(at_once=False) as db:
                 if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
@@ -246,7 +253,7 @@ class Documents:
 
     @property
     def seen(self) -> HistorySeen:
-        """Return the facts about the history that a gateway's journal keeps."""
+        """Return the facts about the history that a gateway's journal is to keep."""
         return HistorySeen(self._life, self._own_time.seen_s, self._address)
 
     @property
@@ -257,8 +264,9 @@ class Documents:
     def everything(
         self, scope: str, keys: Collection[str] = (), about: str = ""
     ) -> Iterator[tuple[str, str, Record]]:
-        """Yield all documents in scopes with this prefix, as (scope, key, record), in any order; they may change
-        meanwhile.
+        """Yield all documents in scopes with this prefix, as (scope, key, record), in any order.
+
+        They may change while they are read.
 
         Args:
             keys: only documents with one of these keys; empty for all.
@@ -285,7 +293,7 @@ class Documents:
                 yield place, key, Record(Entry(entry), owner, attempts, outcome)
 
     def leaders(self, scope: str) -> list[tuple[str, Leader]]:
-        """Return all leaders of scopes with this prefix.
+        """Return the leaders of all scopes with this prefix.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -316,9 +324,11 @@ class Documents:
             yield db
 
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
-        """Carry out all calls, with their changes on disk. Return the answer or the error of each.
+        """Carry out all calls, and return the answer or the error of each.
 
-        The calls count as simultaneous, so they are carried out in any convenient order.
+        Their changes are on disk when this returns.
+
+        The calls count as simultaneous, so they may be carried out in any order.
         """
         try:
             with located(self.name, self._engine):
@@ -334,7 +344,7 @@ class Documents:
             return [error] * len(calls)
 
     def carry_out_at_once(self, calls: Sequence[Call]) -> list[Answer | MqprotoError] | None:
-        """Do the same as `carry_out`, if that takes no longer than a flush of this machine's disk.
+        """Do the same as `carry_out` if that takes no longer than a flush of this machine's disk.
 
         Return None if it may take longer, or if it failed. The calls can then be repeated without harm.
         """
@@ -395,7 +405,7 @@ class Documents:
         return [answers.get(call) for call in calls]
 
     def _changed(self, db: Connection, calls: Sequence[Change], now_s: float) -> dict[Call, Answer]:
-        """Carry out changes of different documents. Return the answers for those that were begun."""
+        """Carry out changes to different documents. Return the answers for the documents that were begun."""
         date_s = self._clock()
         rows = [_row(call, now_s, date_s) for call in calls]
         changed = db.execute(self._change, rows) if self._file is None else self._file.change(rows)
@@ -443,7 +453,7 @@ class Documents:
         return sorted(db.execute(keys).scalars())
 
     def _expire(self, *, at_once: bool) -> None:
-        """Delete documents that are too old: from time to time, and only a limited number each time.
+        """From time to time, delete documents that are too old, but only a limited number each time.
 
         This is a separate transaction, and skips rows that others have locked, so it blocks nobody.
         """
@@ -460,11 +470,11 @@ class Documents:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether the history may have ids without a producer's name in front."""
+        """Whether the history may have ids that no producer's name precedes."""
         return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
-        """Return how many accepted messages of gateways were forgotten, and when the last of these had changed.
+        """Return how many accepted messages of gateways were forgotten, and when the last of them had changed.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -516,8 +526,8 @@ class Documents:
 def change_statement(insertion: Insertion) -> Insert:
     """Return a statement that inserts each row, or replaces the existing entry if the new one may do so.
 
-    It returns scope, key, attempts and outcome of rows that it inserted or changed. A document that is begun keeps its
-    outcome.
+    The statement returns the scope, key, attempts and outcome of each row that it inserts or changes. A document that
+    is begun keeps its outcome.
     """
     old, new = documents.c, insertion.excluded
     is_begun, is_absent = new.entry == CONSTANTS[Entry.STARTED], new.entry == CONSTANTS[Entry.ABSENT]
@@ -547,9 +557,11 @@ def change_statement(insertion: Insertion) -> Insert:
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
-    """Yield the changes in rounds in which each document occurs once, in the order of their keys.
+    """Yield the changes in rounds.
 
-    A change that ends a document comes before a change that begins it, so that a caller that cannot begin it finds the
+    In each round, each document occurs at most once, and keys are in order.
+
+    A change that ends a document comes before a change that begins it, so that a caller that cannot begin it learns the
     reason.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))

@@ -1,4 +1,7 @@
-"""Errors of a document history. Each is one line that says what to do. No line shows a password."""
+"""The errors of a document history.
+
+Each error is one line that says what to do, and never shows a password.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy",
     sqlite3.SQLITE_BUSY: "another program keeps it locked: let that end",
 }
-"""Advice by SQLite's primary result code. Any other code means that the disk itself has failed."""
+"""The advice for SQLite's errors, keyed by primary result code.
+
+Any other code means that the disk itself has failed.
+"""
 POSTGRESQL_ADVICE: Final = {
     "25006": "it is read-only: name the server that takes writes, and a user who may write",
     "3F000": "no schema to make its tables in: create one, or name it in the search_path",
@@ -46,7 +52,10 @@ POSTGRESQL_ADVICE: Final = {
     "57P01": "the server is stopping: start it again",
     "57P03": "the server is starting or stopping: wait for it",
 }
-"""Advice by SQLSTATE.  PostgreSQL's documentation, appendix A. Other errors are shown as the server words them."""
+"""The advice for PostgreSQL's errors, keyed by SQLSTATE (PostgreSQL's documentation, appendix A).
+
+Other errors are shown in the server's own words.
+"""
 
 
 @contextmanager
@@ -54,7 +63,7 @@ def explained(name: str) -> Iterator[None]:
     """Turn a database's error into a HistoryError of one line.
 
     Args:
-        name: the name of the database in errors.
+        name: the name that errors use for the database.
 
     Raises:
         HistoryError: the database reported an error.
@@ -69,7 +78,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str:
-    """Return advice for an error of either kind of database."""
+    """Return advice for an error of SQLite or PostgreSQL."""
     code = primary_code(error.orig) if error.orig is not None else None
     if code is not None:
         return SQLITE_ADVICE.get(code, f"its disk fails ({first_line(error)}): look to it")

@@ -1,4 +1,6 @@
-"""Forgets old documents. An id that is used again later counts as new. The number of forgotten ids is kept.
+"""Forgets old documents.
+
+An id that is used again after that counts as new. The number of forgotten ids is kept.
 
 Age is measured only by the history's own time: the seconds in which some program had it open. So a wrong or jumping
 clock never makes it forget anything, and a history that nobody has open does not age.
@@ -18,14 +20,13 @@ from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.tables import BEGINS_S, NOT_STARTED, documents, layouts
 
 FORGET_ROWS: Final = 1_000
-"""How many documents are forgotten at a time."""
+"""The maximum number of documents that are forgotten at a time."""
 GATEWAY: Final = "gateway/"
 TRIGGER: Final = "trigger/"
-"""The prefixes of two kinds of scopes: those of ids that arrived over HTTP, and those of deliveries under the same
-ids."""
+"""The prefixes of the scopes of ids that arrived over HTTP, and of deliveries under the same ids."""
 
 MOVED_EVERY_S: Final = 1.0
-"""The interval, in seconds, at which the history's own time is updated in the database."""
+"""The number of seconds between two updates of the history's own time in the database."""
 LEAP_S: Final = 600.0
 """The maximum number of seconds that one update adds. A machine's clock may leap when the machine is resumed."""
 
@@ -36,17 +37,21 @@ _Place = tuple[str, str]
 
 
 def passed_s() -> float:
-    """Return the seconds since the machine's start, including sleep, independently of the date."""
+    """Return the number of seconds since the machine started, including sleep.
+
+    The date has no influence on it.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class OwnTime:
     """A history's own time, as seen by one of the programs that have the history open.
 
-    Each program adds the time since the last update, so two simultaneous programs do not count it twice.
+    Each program adds only the time since the last update, so that two programs at once do not count the same time
+    twice.
 
     Args:
-        passed_s: returns the seconds that have passed since any starting point.
+        passed_s: returns the number of seconds that have passed since any starting point.
     """
 
     def __init__(self, passed_s: Callable[[], float]) -> None:
@@ -54,15 +59,17 @@ class OwnTime:
         self._now_s, self._at_s = BEGINS_S, passed_s()
         self._is_moved = False
         self.seen_s = 0.0
-        """The time that is certainly in the database."""
+        """The latest time that is certain to be in the database."""
 
     @property
     def now_s(self) -> float:
-        """Return the history's own time now."""
+        """Return the current time of the history's own clock."""
         return self._now_s + min(self._passed_s() - self._at_s, LEAP_S)
 
     def look(self, db: Connection, *, every_s: float = MOVED_EVERY_S) -> float:
-        """Return the time. If the last look was this long ago, read the time from the database; `move` then has to
+        """Return the history's own time.
+
+        If the last look was at least `every_s` ago, read it from the database first. After such a read, `move` must
         follow.
 
         Raises:
@@ -78,14 +85,17 @@ class OwnTime:
         return self.now_s
 
     def move(self, db: Connection) -> None:
-        """Write the current time at the end of a transaction, because all writers wait for each other at this row."""
+        """Write the current time.
+
+        Do this at the end of a transaction, because all writers wait for each other at this row.
+        """
         if self._is_moved:
             is_behind = layouts.c.now_s < self._now_s
             db.execute(update(layouts).where(is_behind).values(now_s=self._now_s))
             self._is_moved = False
 
     def kept(self) -> None:
-        """Note that the transaction of the last `move` has been committed."""
+        """Record that the transaction of the last `move` has been committed."""
         self.seen_s = self._now_s
 
 
@@ -93,7 +103,7 @@ class DateWatch:
     """Checks whether a clock can be trusted. Nothing depends on dates; they are only shown.
 
     Args:
-        clock: Unix time.
+        clock: returns Unix time.
         passed_s: as in OwnTime.
         warn: called with one line that says what is wrong.
     """
@@ -112,7 +122,7 @@ class DateWatch:
             self._warn(f"the clock was set, by {moved_s:+,.0f} s: {HARMLESS}")
 
     def compare(self, db: Connection) -> None:
-        """Warn if the clock is behind the history's dates, or differs from its server's clock."""
+        """Warn if the clock is behind the dates in the history, or differs from the server's clock."""
         off_s = min(0.0, self._clock() - newest_s(db))
         if db.dialect.name != "sqlite":
             server_s = float(db.execute(select(func.extract("epoch", func.now()))).scalar_one())
@@ -122,13 +132,15 @@ class DateWatch:
 
 
 def newest_s(db: Connection) -> float:
-    """Return the date of the last end of a document, in Unix time; 0 if none has ended."""
+    """Return the date on which a document last ended, in Unix time; 0 if none has ended."""
     newest = select(documents.c.changed_s).where(NOT_STARTED).order_by(documents.c.aged_s.desc()).limit(1)
     return db.execute(newest).scalar() or 0.0
 
 
 def forget(db: Connection, keep_s: float, now_s: float) -> bool:
-    """Delete a limited number of documents that have not changed for this long. Return whether none are left.
+    """Delete a limited number of documents that have not changed for `keep_s`.
+
+    Return whether none of these are left.
 
     Rows that others have locked are skipped, so this blocks nobody.
     """
@@ -158,7 +170,7 @@ def forget(db: Connection, keep_s: float, now_s: float) -> bool:
 def _delivered_later(
     db: Connection, found: Iterable[_Place], since_s: float, now_s: float
 ) -> dict[_Place, float]:
-    """Return the ids among these whose deliveries are not forgotten yet, with the times of the deliveries.
+    """Return those of the ids whose deliveries are not yet forgotten, with the times of the deliveries.
 
     An id is kept as long as its delivery. Otherwise a producer could use it again, and the new message would count as
     already delivered.
@@ -186,8 +198,9 @@ def _count(db: Connection, changed_s: Collection[float]) -> None:
 
 
 def same_scope(places: Iterable[_Place]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions, one for each scope, with which the index finds these documents. SQLite does not use an index
-    for pairs.
+    """Yield conditions, one for each scope, with which the database finds these documents by its index.
+
+    SQLite does not use an index for conditions on pairs.
     """
     keys_of = defaultdict[str, set[str]](set)
     for scope, key in places:

@@ -1,8 +1,8 @@
-"""The document history: the outcome of each message, under an identifier that stays the same over all retries.
+"""The document history: the outcome of each message, under an identifier that all retries share.
 
-A message is begun here before it is processed, and finished afterwards. Of all callers that begin one document, in any
-process or, if the database is a server, on any machine, exactly one finds it absent and has to process it. A later
-caller finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
+A message is begun here before it is processed, and finished afterwards. Several callers may begin one document, in any
+process or, if the database is a server, on any machine. Exactly one of them finds it absent and has to process it. A
+later caller finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
 
     async with open_history("sqlite:///history.sqlite") as history:
         if (await history.begin("trigger/orders", key, "trigger-1")).entry is Entry.ABSENT:
@@ -60,14 +60,15 @@ __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "
 T = TypeVar("T")
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
-"""The maximum length of a key, a scope or an owner, in characters. PostgreSQL cannot index more if each character takes
-four bytes.
+"""The maximum length of a key, a scope or an owner, in characters.
+
+PostgreSQL cannot index longer ones if each character takes four bytes.
 """
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
 """The maximum number of calls in one transaction."""
 COMPANY_S: Final = 0.005
-"""The maximum time, in seconds, that a patient call waits."""
+"""The maximum time, in seconds, for which a patient call waits for others to share its flush."""
 NO_CHARACTER: Final = re.compile("[\0\ud800-\udfff]")
 """The characters that PostgreSQL cannot store in a text: NUL and surrogates."""
 TICKETS_LIMIT: Final = 10_000
@@ -92,10 +93,11 @@ async def open_history(
             history's own setting, which is 30 days at first. After that, a repeated document counts as new. A document
             that was started and never finished is kept until somebody finishes it, because only a person or a resolver
             can tell whether it was processed.
-        clock: returns the time in seconds since 1970, which is only shown.
-        passed_s: returns the seconds that have passed. Entries age only by these, while a program has the history open.
-        log: gets `clock-wrong` for a wrong clock, and `ids-unknown` for ids that an operator has accepted as lost; the
-            history continues to work.
+        clock: returns the time in seconds since 1970, which is used only for display.
+        passed_s: returns the number of seconds that have passed. Entries age only by these seconds, and only while a
+            program has the history open.
+        log: gets `clock-wrong` if the clock is wrong, and `ids-unknown` for ids that an operator has accepted as lost;
+            the history continues to work.
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
@@ -129,8 +131,8 @@ async def open_history(
 class DocumentHistory:
     """The outcomes of documents; `open_history` makes it. Several tasks may use it at once.
 
-    A scope is the space in which keys are unique, such as `gateway/orders`; a key names a document in it. An owner is
-    the program that processes the document, under a name that outlives its process.
+    A scope is the space in which keys are unique, such as `gateway/orders`; a key names a document in that scope. An
+    owner is the program that processes the document, under a name that outlives its process.
 
     Every method may raise HistoryError, and UsageError for a value that is too long to be stored.
     """
@@ -142,21 +144,24 @@ class DocumentHistory:
         """The time, in seconds, at which the first patient call will have waited long enough for others."""
         self._work = trio.Event()
         self._pause = trio.CancelScope()
-        """The scope of the wait for work. A patient call does not end the wait, but shortens it."""
+        """The scope in which the task waits for work. A patient call does not end this wait, but shortens it."""
         self._is_closed = False
         self._unanswered = _Tickets()
-        """The tickets of calls that began a document, but lost their answer, by scope, key and owner."""
+        """The tickets of calls that began a document but got no answer, keyed by scope, key and owner."""
         self._begun = _Tickets()
-        """The tickets of documents that were begun here and are not finished, by scope and key."""
+        """The tickets of documents that were begun here but are not finished, keyed by scope and key."""
 
     @property
     def keep_s(self) -> float:
-        """How many seconds an entry is kept after its last change."""
+        """The number of seconds for which an entry is kept after its last change."""
         return self._documents.keep_s
 
     @property
     def seen(self) -> HistorySeen:
-        """Return the facts about the history that a gateway's journal keeps, even after the history is closed."""
+        """Return the facts about the history that a gateway's journal is to keep.
+
+        This works even after the history is closed.
+        """
         return self._documents.seen
 
     @property
@@ -166,7 +171,7 @@ class DocumentHistory:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether the history may have ids without a producer's name in front."""
+        """Whether the history may have ids that no producer's name precedes."""
         return self._documents.knows_earlier
 
     async def begin(
@@ -179,14 +184,16 @@ class DocumentHistory:
         origin: str = "",
         patient: bool = False,
     ) -> Record:
-        """Return the history's record of a document; if it was absent, `owner` has started it now.
+        """Return the record that the history had of a document.
 
-        Of several callers that begin it at once, exactly one gets ABSENT.
+        If the document was absent, `owner` has now started it.
+
+        If several callers begin it at once, exactly one gets ABSENT.
 
         Args:
             epoch: the epoch of the leader that begins it; 0 for none.
             origin: the origin in the message's envelope.
-            patient: whether it may wait a few milliseconds for other calls to share its flush.
+            patient: whether this may wait a few milliseconds for other calls to share its flush.
 
         Raises:
             FencedError: another leader has taken over; nothing was begun.
@@ -213,15 +220,15 @@ class DocumentHistory:
         *,
         patient: bool = False,
     ) -> None:
-        """Record that a document's processing ended: its entry is now the one in ENTRY_AFTER.
+        """Record that the processing of a document has ended: its entry is now the one in ENTRY_AFTER.
 
-        After FAILED_FOR_NOW it is absent or, with an outcome that says why, still in doubt. A completed document
-        stays completed, with its first outcome; a permanent failure gives way only to a success.
+        After FAILED_FOR_NOW the document is absent or, with an outcome that says why, still in doubt. A completed
+        document stays completed, with its first outcome. A permanent failure can be replaced only by a success.
 
         Args:
             outcome: the outcome for the next caller, at most 65,536 bytes.
-            epoch: the epoch of the leader that ends it; 0 for none.
-            patient: whether it may wait a few milliseconds for other calls to share its flush.
+            epoch: the epoch of the leader that ends the processing; 0 for none.
+            patient: whether this may wait a few milliseconds for other calls to share its flush.
 
         Raises:
             FencedError: another leader has taken over; nothing was written.
@@ -253,15 +260,17 @@ class DocumentHistory:
         return await self._asked(Record, LookUp(scope, key))
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
-        """Return, in order, the keys of documents that this owner has started and that are not finished."""
+        """Return, in order, the keys of the documents that this owner has started and that are not finished."""
         _check(scope, owner=owner)
         return await self._asked(list, StartedBy(scope, owner))
 
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Return the leader. This is `name` if there was no leader, or if the leader was `instead` and its beat has not
-        changed since.
+        """Return the leader.
+
+        The leader is now `name` if there was none, or if it was `instead` and has not shown that it is alive since
+        then.
 
         Args:
             ticket: a number, not 0, that identifies this process.
@@ -303,13 +312,15 @@ class DocumentHistory:
     # Hooks
 
     async def hook(self, identifier: str) -> Hook | None:
-        """Return the report about an end (outbox.py); None if there is none."""
+        """Return the report about the end of a message (outbox.py); None if there is none."""
         hook = await self._ask(Find(identifier))
         assert hook is None or isinstance(hook, Hook)
         return hook
 
     async def tell(self, hook: Hook, epoch: int = 0) -> None:
-        """Queue the report about an end, only once, or prepare it if the end is not known yet.
+        """Queue the report about the end of a message, but only once.
+
+        If the end is not yet known, prepare the report.
 
         Raises:
             FencedError: its scope has another leader; no report is queued.
@@ -321,7 +332,12 @@ class DocumentHistory:
         return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
-        """Note that a report was delivered, or given up, or will be repeated after this time."""
+        """Record what became of a report.
+
+        Args:
+            has_heard: whether it was delivered.
+            again_s: the time after which it will be repeated; None if it was delivered or given up.
+        """
         await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
@@ -355,7 +371,7 @@ class DocumentHistory:
     # For open_history
 
     async def serve(self) -> None:
-        """Answer calls until the history is closed and no call waits."""
+        """Answer calls until the history is closed and no call is waiting."""
         limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
         with trio.CancelScope(shield=True):
             while self._waiting or not self._is_closed:
@@ -378,13 +394,13 @@ class DocumentHistory:
             await trio.to_thread.run_sync(self._documents.close, limiter=limiter)
 
     def close(self) -> None:
-        """Note that there will be no further calls."""
+        """Declare that there will be no further calls."""
         self._is_closed = True
         self._work.set()
 
 
 class _Tickets(dict[tuple[str, ...], int]):
-    """The tickets of the last calls, which distinguish them from other programs' calls."""
+    """The tickets of the latest calls, which distinguish these calls from those of other programs."""
 
     def keep(self, place: tuple[str, ...], ticket: int) -> None:
         self[place] = ticket
@@ -393,7 +409,7 @@ class _Tickets(dict[tuple[str, ...], int]):
 
 
 class _PendingCall:
-    """A call that waits for its answer."""
+    """A call that has not been answered yet."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -402,7 +418,7 @@ class _PendingCall:
 
 
 def _check(scope: str, key: str | None = None, owner: str | None = None) -> None:
-    """Check that both databases can store these texts.
+    """Check that both kinds of database can store these texts.
 
     Raises:
         UsageError: a text cannot be stored.

@@ -1,11 +1,11 @@
 """Chooses the leader among the triggers of one queue; the others stand by.
 
-The epoch is a fencing token: it only rises, with each new leader. A leader writes only in transactions that check that
+The epoch is a fencing token: it increases with each new leader. A leader writes only in transactions that check that
 its epoch is still the latest. So a leader that was stopped or cut off can no longer write once another has taken over.
-An epoch is at least the Unix time, in seconds, at which it began. So even after earlier epochs, nodes and consumers can
-trust the epochs of a new history.
+An epoch is at least the Unix time, in seconds, at which it began. So nodes and consumers that know earlier epochs can
+trust even the epochs of a new history.
 
-Clocks are never compared. A leader regularly increases a number, its beat. A standby watches the beat on its own clock,
+Clocks are never compared. A leader regularly increases a number, its beat. A standby watches the beat by its own clock,
 and takes over if the beat has not changed for long enough.
 """
 
@@ -24,11 +24,11 @@ from mqproto.simulator.edges.history.tables import leaders
 
 
 class FencedError(MqprotoError):
-    """Another program is the leader, or has been the leader in the meantime. Nothing was written."""
+    """Another program is the leader, or was the leader in the meantime. Nothing was written."""
 
 
 class Leader(NamedTuple):
-    """The leader of a queue; it has no name after a resignation, or before the first leader.
+    """The leader of a queue. The name is empty after a resignation, and before the first leader.
 
     ticket: a number that distinguishes one process from others of the same name.
     note: data that a leader keeps for its successors.
@@ -45,7 +45,7 @@ class Leader(NamedTuple):
 class BecomeLeader:
     """Become the leader if there is none; the answer is the current leader.
 
-    instead: the leader to replace, if it still leads with the same beat.
+    instead: a leader to replace if it still leads with the same beat.
     """
 
     scope: str
@@ -56,7 +56,10 @@ class BecomeLeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaderSays:
-    """Show that the leader is alive, keep a note for successors, or resign, so that successors need not wait."""
+    """Show that the leader is alive.
+
+    It may also store a note for its successors, or resign so that they need not wait.
+    """
 
     scope: str
     epoch: int
@@ -66,7 +69,7 @@ class LeaderSays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhoLeads:
-    """Ask for the leader."""
+    """Ask who the leader is."""
 
     scope: str
 
@@ -75,8 +78,10 @@ Election: TypeAlias = BecomeLeader | LeaderSays | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
-    """Carry out a call about leaders at this time. A call that only a leader may make is answered with None, or
-    FencedError for others."""
+    """Carry out a call about leaders at this time, and return its answer.
+
+    A call that only the leader may make is answered with None, or with FencedError if anybody else makes it.
+    """
     match call:
         case WhoLeads():
             return _leader(db, call.scope)
@@ -95,7 +100,10 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Return the scopes and epochs among these that have ended. The others cannot end before the transaction ends."""
+    """Return an error for each of these scopes and epochs that has ended.
+
+    The others cannot end before the transaction ends.
+    """
     asked = {call for call in calls if call[1]}
     if not asked:
         return {}
@@ -117,7 +125,7 @@ def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, 
 
 
 def everyone(db: Connection, scope: str) -> list[tuple[str, Leader]]:
-    """Return all leaders of scopes with this prefix, in order."""
+    """Return the leaders of all scopes with this prefix, in the order of the scopes."""
     table = leaders.c
     columns = table.scope, table.epoch, table.leader, table.ticket, table.beat, table.note
     found = select(*columns).where(table.scope.startswith(scope, autoescape=True)).order_by(table.scope)

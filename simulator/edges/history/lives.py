@@ -1,16 +1,16 @@
-"""Records in the journals of gateways which history they use, so that no gateway uses a history that lacks its ids.
+"""Records which history each gateway uses, so that none uses a history that lacks its ids.
 
-A history has a life, which is a random name. A gateway's journal keeps this life, and the last known value of the
-history's own time (forgetting.py):
+The records are in the gateways' journals. A history has a life, which is a random name. A gateway's journal keeps this
+life, and the last known value of the history's own time (forgetting.py):
 
     the journal                     the history                        the gateway
-    new, or lost                    any                                starts
-    earlier than lives              earlier too                        starts, and knows its life from then on
-    earlier than lives              made since then                    does not start
-    knows its life                  as far, or farther                 starts
-    knows its life                  earlier: it was restored        does not start
-    knows another                   goes on after that one             starts, and says which ids are unknown
-    knows another                   any other                          does not start
+    is new, or was lost             any                                starts
+    is older than lives             is older, too                      starts, and knows its life from then on
+    is older than lives             was made since then                does not start
+    knows its life                  is as far on, or farther           starts
+    knows its life                  is earlier: it was restored        does not start
+    knows another life              continues that life                starts, and says which ids are unknown
+    knows another life              is any other                       does not start
 
 `mqproto store adopt` declares, for all gateways, that a history continues another one: it begins a new life.
 """
@@ -33,22 +33,27 @@ from mqproto.simulator.edges.history.forgetting import newest_s
 from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
 
 APART_S: Final = 10.0
-"""The maximum difference, in seconds, between two programs' values of the history's own time, with a margin."""
+"""The maximum difference, in seconds, between two programs' values of a history's own time.
+
+It includes a margin.
+"""
 LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
 
 
 def origin(life: str, now_s: float, keep_s: float) -> str:
-    """Return a message's origin: the life and the own time of the history that took it, and the time since which that
-    history has all ids.
+    """Return the origin of a message.
+
+    It has three parts: the life of the history that accepted the message, that history's own time, and the time since
+    which it has all ids.
     """
     return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
 
 
 def is_forgotten(earlier: str, later: str) -> bool:
-    """Return whether the later message's history had already forgotten the earlier message when it took the later one.
+    """Return whether the history had already forgotten the earlier message when it accepted the later one.
 
     Args:
-        earlier, later: their origins, or any text that a sender has written instead.
+        earlier, later: the origins of the messages, or any text that a sender wrote instead.
     """
     match earlier.split(), later.split():
         case [life, taken, _], [same, now, since] if life == same:
@@ -58,11 +63,12 @@ def is_forgotten(earlier: str, later: str) -> bool:
 
 
 def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
-    """Return, as an operator described them, the ids that this journal's gateway had and that the history lacks; or an
-    empty text.
+    """Return a description of the ids that this journal's gateway had but the history lacks.
+
+    Return an empty text if there are none.
 
     Args:
-        is_new: whether the history is being made now; if this call fails, it is not made.
+        is_new: whether the history is just being made; if this call fails, it is not made.
 
     Raises:
         HistoryError: the history lacks ids, and no operator has accepted that.
@@ -91,7 +97,9 @@ def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) ->
 
 
 def adopt(db: Connection, life: str) -> str:
-    """Let a history continue the history with this life, which may be its own. Return the ids that it lacks.
+    """Declare that a history continues the one with this life, which may be its own.
+
+    Return a description of the ids that it lacks.
 
     Raises:
         UsageError: there is no life of this name.

@@ -1,12 +1,12 @@
-"""Moves a history with all its contents to another database, SQLite or PostgreSQL, while programs use it.
+"""Moves a history to another database, SQLite or PostgreSQL, while programs use it.
 
     here                                              there
     database triggers note changes                    layout MOVED: no program opens it
         ──── all rows, in batches, each with the place up to which it goes ────►
-        ──── what was changed since ────►
+        ──── what has changed since then ────►
     nobody else reads or writes
-        ──── the rest of it ────►
-    tables renamed, layout MOVED: no program goes on
+        ──── the rest ────►
+    tables renamed, layout MOVED: no program continues
                                                       this layout: programs open it
 
 If the moving program is killed, the same command continues the move. The database itself notes changes and deletions,
@@ -79,12 +79,12 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 BATCH: Final = 1_000
-"""How many rows are copied at a time."""
+"""The number of rows that are copied at a time."""
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.001
 NAMED: Final = 3
 FILE_NAME: Final = "history.sqlite"
-"""The file name of the backup of a history that is on a server."""
+"""The name of the file into which a history on a server is backed up."""
 DEEDS: Final = {"INSERT": "NEW", "UPDATE": "NEW", "DELETE": "OLD"}
 PARTS: Final = (documents, hooks)
 """The tables that are copied in batches. The few leaders are copied at the end."""
@@ -93,15 +93,15 @@ BEGINNING: Final = {"part": 0, "scope": "", "key": ""}
 TWICE: Final = "another `mqproto store copy` of this history runs: let that end"
 
 _Place: TypeAlias = tuple[str, str]
-"""The place of a row: for a document, its scope and key; for a hook, an empty text and its id."""
+"""The place of a row: the scope and key of a document, or an empty text and the id of a hook."""
 
 
 class Checkup(NamedTuple):
-    """The contents of a history.
+    """What a history contains.
 
-    documents: the number of documents, by scope and entry.
-    findings: the damage in its file, as SQLite reports it.
-    moves_to: the target of a move that is under way or was killed; empty for none.
+    documents: the number of documents, keyed by scope and entry.
+    findings: the damage in the history's file, as SQLite reports it.
+    moves_to: the target of a move that is under way or was killed; empty if there is none.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Checkup(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The old and the new place of a history, and its contents there."""
+    """The old and the new place of a history, and the number of documents and hooks in the new place."""
 
     source: str
     target: str
@@ -167,8 +167,9 @@ class _Database:
 
 
 def _begin(driver: sqlite3.Connection) -> None:
-    """Begin as a writer, even between frequent transactions of other programs. SQLite's own waits grow too long for
-    that.
+    """Begin as a writer, even between frequent transactions of other programs.
+
+    SQLite's own waits become too long for that.
     """
     wait_at_most(driver, 0)
     deadline_s = time.monotonic() + PATIENCE_S
@@ -205,21 +206,21 @@ def inventory(url: str) -> Checkup:
 
 
 class Still:
-    """A history as of one moment, which nobody can change before `release`."""
+    """A history as it is at one moment. Nobody can change it before `release`."""
 
     def __init__(self, here: _Database, db: Connection, release: Callable[[], None]) -> None:
         self._here, self._db = here, db
         self.release = release
 
     def back_up(self, target: Path) -> Path:
-        """Copy the history into an SQLite file, which is complete or absent.
+        """Copy the history into an SQLite file. The file is written completely or not at all.
 
         Args:
             target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if
                 necessary.
 
         Raises:
-            HistoryError: the history is damaged; the copy exists already, or cannot be written.
+            HistoryError: the history is damaged; or the copy already exists or cannot be written.
         """
         if target.suffix != ".sqlite":
             target /= self._here.path.name if self._here.path else FILE_NAME
@@ -247,7 +248,7 @@ class Still:
 
 @contextmanager
 def still(url: str) -> Iterator[Still]:
-    """Yield a history that does not change meanwhile, for a backup of it and of other data as of the same moment.
+    """Yield a history that nobody can change meanwhile, so that other data is backed up as of that moment.
 
     Raises:
         UsageError: the text is not a URL of a database.
@@ -262,7 +263,10 @@ def still(url: str) -> Iterator[Still]:
 
 
 def back_up(url: str, target: Path) -> Path:
-    """Copy a history into an SQLite file as of one moment. Arguments and errors are those of `still` and `Still`."""
+    """Copy a history, as it is at one moment, into an SQLite file.
+
+    Arguments and errors are those of `still` and `Still`.
+    """
     with still(url) as found:
         found.release()
         return found.back_up(target)
@@ -300,7 +304,9 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
 
 
 def adopt(url: str, life: str) -> str:
-    """Let a history continue a lost or newer one. The history is made if it is missing. Return the ids that it lacks.
+    """Declare that a history continues a lost or newer one; make it if it is missing.
+
+    Return a description of the ids that it lacks.
 
     Raises:
         UsageError: the text is not a URL of a database, or there is no life of this name.
@@ -312,11 +318,11 @@ def adopt(url: str, life: str) -> str:
 
 
 def copy(source: str, target: str) -> Moved:
-    """Move a history to another database, which does not have one yet.
+    """Move a history to another database that does not have one yet.
 
     Raises:
         UsageError: a text is not a URL of a database.
-        HistoryError: a database is not available; the source was moved already, or the target has a history.
+        HistoryError: a database is not available, the source has already been moved, or the target has a history.
     """
     with closing(_Database(source)) as here, closing(_Database(target)) as there:
         identifier, is_moved = _agree(source, here, there)
@@ -344,12 +350,12 @@ def copy(source: str, target: str) -> Moved:
 
 
 def _move(db: Connection) -> Row[Any] | None:
-    """Return the move in which a database takes part, if any."""
+    """Return the move in which a database takes part; None if it takes part in none."""
     return db.execute(select(moves)).one_or_none() if inspect(db).has_table(moves.name) else None
 
 
 def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
-    """Return the identifier of this move, which both databases have, and whether only its last step is missing.
+    """Return the identifier of this move, in both databases, and whether only its last step is missing.
 
     Both databases have the identifier on disk before the first row is copied.
     """
@@ -410,8 +416,10 @@ def _refusal(db: Connection, here: _Database, name: str) -> str:
 
 
 def _bring(here: _Database, there: _Database, identifier: str) -> None:
-    """Copy the rows that have not changed since the move began, in batches. Store the place of the last row with each
-    batch."""
+    """Copy in batches the rows that have not changed since the move began.
+
+    Store the place of the last row with each batch.
+    """
     columns = moves.c.id, moves.c.part, moves.c.scope, moves.c.key
     with there.begun() as db:
         at = dict(db.execute(select(*columns)).mappings().one())
@@ -432,7 +440,10 @@ def _bring(here: _Database, there: _Database, identifier: str) -> None:
 
 
 def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
-    """Copy some changed rows, and return their number. The note of each change is deleted once the row is copied."""
+    """Copy some of the changed rows, and return their number.
+
+    The note about each change is deleted once its row is copied.
+    """
     if db.execute(select(moves.c.id).with_for_update()).scalar_one() != identifier:
         raise HistoryError(TWICE)
     noted = db.execute(select(changed).order_by(changed.c.number).limit(BATCH)).all()
@@ -460,7 +471,10 @@ def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
 
 
 def _bring_rest(db: Connection, other: Connection, name: str) -> None:
-    """Copy the few rows that programs change all the time. Afterwards the move is complete, or nothing has changed."""
+    """Copy the few rows that programs change all the time.
+
+    After that, either the move is complete or nothing has changed.
+    """
     _put(other, leaders, [dict(row) for row in db.execute(select(leaders)).mappings()])
     own = dict(db.execute(select(layouts)).mappings().one())
     other.execute(update(layouts).values(own | {"layout": MOVED}))
@@ -471,7 +485,7 @@ def _bring_rest(db: Connection, other: Connection, name: str) -> None:
 def _page(
     db: Connection, table: Table, after: _Place, *conditions: ColumnElement[bool]
 ) -> list[dict[str, Any]]:
-    """Return the next rows in the order of their keys, independently of the database's collation."""
+    """Return the next rows in the order of their keys, which does not depend on the database's collation."""
     keys = table.primary_key.columns
     is_later = tuple_(*keys) > tuple_(*map(literal, after[-len(keys) :]))
     found = select(table).where(is_later, *conditions).order_by(*keys).limit(BATCH)
@@ -488,7 +502,7 @@ def _place(table: Table, row: Mapping[str, Any]) -> _Place:
 
 
 def _put(db: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows unchanged, replacing rows with the same keys."""
+    """Write rows as they are, and replace rows with the same keys."""
     if rows:
         insertion = sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
         changes = {
@@ -530,8 +544,7 @@ def _watch(db: Connection) -> None:
 
 
 def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
-    """Lock the tables, so that from now on nobody else changes anything. In this mode, nobody reads anything,
-    either."""
+    """Lock the tables against changes by others and, in the default mode, also against reads."""
     claim(db)
     if db.dialect.name != "sqlite":
         _wait(db)
@@ -546,7 +559,7 @@ def _wait(db: Connection) -> None:
 
 
 def _withdraw(db: Connection) -> None:
-    """Stop all programs from using this history here; its tables are kept under other names."""
+    """Stop all programs from using the history in this place; its tables are kept under other names."""
     for table in PARTS:
         if db.dialect.name != "sqlite":
             db.exec_driver_sql(f"DROP FUNCTION {table.name}_noted CASCADE")

@@ -1,11 +1,11 @@
-"""The outbox of hooks: reports to URLs, kept until the URLs have answered.
+"""The outbox of hooks: reports to URLs, which are kept until the URLs have answered.
 
-    armed ──── its end is known ────► due ──── it has answered ────► told
+    armed ──── its end is known ────► due ──── the URL has answered ────► told
                                        │
-                                       └──── it never does ────► given up
+                                       └──── the URL never does ────► given up
 
-A report about a known end is due from the beginning. Delivered and abandoned reports are kept as long as documents are.
-So each end is reported only once, even if several programs notice it.
+A report about an end that is already known is due from the beginning. Delivered and abandoned reports are kept as long
+as documents are. So each end is reported only once, even if several programs notice it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class State(StrEnum):
 class Hook(NamedTuple):
     """A report to a URL.
 
-    id: identifies the end, and is the same at each attempt.
-    sender: the program that sends it or, if only a leader may send it, that leader's scope (leaders.py).
-    body: the content of the report; while armed, the facts known so far.
+    id: identifies the end that is reported, and is the same in each attempt.
+    sender: the program that sends the report or, if only a leader may send it, that leader's scope (leaders.py).
+    body: the content of the report; while armed, the facts that are known so far.
     """
 
     id: str
@@ -46,9 +46,10 @@ class Hook(NamedTuple):
 
 
 class OutboxWork(NamedTuple):
-    """The work of a sender.
+    """What a sender has to do.
 
-    wait_s: the time until the next report is due; None if none waits.
+    due: the reports to send now.
+    wait_s: the time until the next report is due; None if none is waiting.
     """
 
     due: list[Hook]
@@ -57,17 +58,18 @@ class OutboxWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Find:
-    """Ask for the report about an end."""
+    """Ask for the report about the end of a message."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """Report an end, or prepare the report if the end is unknown. The report of an end is made only once and never
-    changed.
+    """Report the end of a message, or prepare the report if the end is not yet known.
 
-    epoch: the epoch of the reporting leader; 0 for none.
+    A report is made only once and is never changed.
+
+    epoch: the epoch of the leader that reports; 0 for none.
     """
 
     hook: Hook
@@ -75,7 +77,7 @@ class Tell:
 
     @property
     def scope(self) -> str:
-        """The scope of the leader."""
+        """The leader's scope."""
         return self.hook.sender
 
 
@@ -89,9 +91,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempted:
-    """Record an attempt at a report.
+    """Record an attempt to deliver a report.
 
-    again_s: the seconds until the next attempt; None if there will be none.
+    has_heard: whether the report was delivered.
+    again_s: the number of seconds until the next attempt; None if there will be none.
     """
 
     id: str
@@ -109,7 +112,7 @@ def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook |
 
     Args:
         now_s: the history's own time.
-        date_s: Unix time, which is only shown.
+        date_s: Unix time, which is used only for display.
     """
     changed = {"changed_s": date_s, "aged_s": now_s}
     match call:
@@ -130,7 +133,7 @@ def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook |
 
 
 def expire(db: Connection, before_s: float) -> None:
-    """Forget old reports, finished or not."""
+    """Forget old reports, except those that are still due."""
     is_over = or_(*(hooks.c.state == state for state in (*OVER, State.ARMED)))
     db.execute(delete(hooks).where(is_over, hooks.c.aged_s <= before_s))
 

@@ -1,6 +1,6 @@
 """An SQLite file that stays open. The statements that each message needs go directly to the driver.
 
-Returning a connection to SQLAlchemy takes as long as writing a row. To begin and end a transaction, SQLAlchemy takes
+Returning a connection to SQLAlchemy takes as long as writing a row, and letting it begin and end a transaction takes
 several times as long. So transactions begin and end here. SQLAlchemy, which carries out the rare statements, joins the
 current transaction (databases.py). A server is used only through SQLAlchemy, because there the network takes most of
 the time.
@@ -23,7 +23,7 @@ class SqliteFile:
     """The file of one history.
 
     Args:
-        engine: connects to it.
+        engine: connects to the file.
         change: the statement that changes documents.
     """
 
@@ -42,7 +42,7 @@ class SqliteFile:
         """Run the block in a transaction that may write from the start.
 
         Args:
-            wait_s: how long another program may block us.
+            wait_s: the number of seconds for which another program may block us.
         """
         try:
             db, driver = self._opened()
@@ -69,7 +69,7 @@ class SqliteFile:
             yield from self._driver.execute(self._sql, [known[name] for name in self._names]).fetchall()
 
     def hang_up(self) -> None:
-        """Return the connection; a transaction that is not committed is undone."""
+        """Close the connection; a transaction that has not been committed is undone."""
         db, self._db, self._driver, self._wait_s = self._db, None, None, None
         if db is not None:
             db.close()

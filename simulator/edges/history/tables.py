@@ -2,8 +2,8 @@
 
     sqlite3 history.sqlite "select * from document_history where entry = 'started'"
 
-documents.py changes the documents, forgetting.py deletes them, leaders.py decides which trigger delivers from a queue,
-outbox.py keeps the reports to send.
+documents.py changes the documents, and forgetting.py deletes them. leaders.py decides which trigger delivers from a
+queue, and outbox.py keeps the reports to send.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ LAYOUT: Final = 3
 LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
 """The columns of `layouts` in layout 2."""
 MOVED: Final = 99
-"""The layout number of a history that was moved away, or is not complete yet (moving.py). Older versions refuse it."""
+"""The layout number of a history that was moved away or is not yet complete (moving.py).
+
+Older versions refuse it.
+"""
 KEEP_S: Final = 30 * 24 * 3_600.0
-"""How many seconds a new history keeps its entries."""
+"""The number of seconds for which a new history keeps its entries."""
 LIFE_BYTES: Final = 8
 BEGINS_S: Final = 1.0
 """The value, in seconds, at which a history's own time begins (forgetting.py)."""
@@ -61,7 +64,7 @@ NEW: Final[dict[str, Any]] = {
 
 STARTED: Final = text("entry = 'started'")
 NOT_STARTED: Final = text("entry <> 'started'")
-"""The condition of the indexes. A database uses them only for a query with the same condition."""
+"""The condition that the indexes have. A database uses them only for queries with the same condition."""
 
 metadata = MetaData()
 layouts = Table(
@@ -77,14 +80,16 @@ layouts = Table(
     Column("lives_before", Text, nullable=False),
     Column("lacks", Text, nullable=False),
 )
-"""keep_s: how long ended documents are kept; now_s: the history's own time; since_s: the own time since which ids begin
-with producers' names; 0 if they always did.
+"""The table with the one row about the history as a whole.
 
-forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
-Unix time.
-
-life: its random name in gateways' journals (lives.py); lives_before: the lives that it continues, separated by spaces;
-lacks: the missing ids, as an operator described them.
+keep_s: how long ended documents are kept.
+now_s: the history's own time.
+since_s: the time, by the history's own time, since which ids begin with producers' names; 0 if they always did.
+forgotten: the number of forgotten messages that gateways had accepted.
+forgotten_s: the Unix time at which the last of these had changed.
+life: the random name that the history has in gateways' journals (lives.py).
+lives_before: the lives that the history continues, separated by spaces.
+lacks: a description of the missing ids, made when an operator accepted that they are lost.
 """
 documents = Table(
     "document_history",
@@ -105,10 +110,13 @@ documents = Table(
     Index("document_history_age", "aged_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
     sqlite_with_rowid=False,
 )
-"""attempts: how often the document was begun; ticket: that of the last caller; changed_s: the Unix time of the change,
-for display.
+"""The table of documents.
 
-aged_s: when it changed by the history's own time; origin: the origin in the message's envelope (lives.py).
+attempts: the number of times that the document was begun.
+ticket: the ticket of the last caller.
+changed_s: the Unix time of the last change, for display.
+aged_s: the history's own time at the last change.
+origin: the origin in the message's envelope (lives.py).
 """
 
 leaders = Table(
@@ -122,8 +130,13 @@ leaders = Table(
     Column("note", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""leader: its name, empty after a resignation; ticket: that of its process; beat: rises while it lives; note: data for
-its successors."""
+"""The table of leaders.
+
+leader: the leader's name; empty after a resignation.
+ticket: the ticket of the leader's process.
+beat: a number that increases while the leader is alive.
+note: data for the leader's successors.
+"""
 
 hooks = Table(
     "document_history_hook",
@@ -141,8 +154,11 @@ hooks = Table(
     Index("document_history_hook_due", "sender", "state", "due_s"),
     sqlite_with_rowid=False,
 )
-"""body: the report; while armed, the facts known so far. due_s: the time of the next attempt, by the history's own
-time."""
+"""The table of reports.
+
+body: the report; while armed, the facts that are known so far.
+due_s: the time of the next attempt, by the history's own time.
+"""
 
 moves = Table(
     "document_history_move",
@@ -155,8 +171,11 @@ moves = Table(
     Column("scope", Text, nullable=False),
     Column("key", Text, nullable=False),
 )
-"""The table of moves, which exists during a move, and for good in the old place. source, target: URLs; is_target:
-whether the move is to this database; part, scope, key: the place of the last copied row.
+"""The table of moves. It exists during a move, and after that remains in the old place.
+
+source, target: the URLs of the two databases.
+is_target: whether the move is to this database.
+part, scope, key: the place of the last copied row.
 """
 changed = Table(
     "document_history_changed",
@@ -166,12 +185,11 @@ changed = Table(
     Column("key", Text, nullable=False),
     Index("document_history_changed_row", "scope", "key"),
 )
-"""The rows that were changed during the copy. A hook has no scope."""
+"""The table of rows that were changed during the copy. A hook has no scope."""
 
 
 def elsewhere(db: Connection, name: str) -> str | None:
-    """Return the error text for a history that is elsewhere, or not complete yet; None for a history that can be
-    used."""
+    """Return the error text for a history that was moved or is incomplete; None for a usable one."""
     if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
         return None
     source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()
@@ -201,10 +219,10 @@ def located(name: str, engine: Engine) -> Iterator[None]:
 
 
 def migrate(db: Connection, layout: int) -> None:
-    """Change the tables of an earlier layout to the current one.
+    """Change the tables of an earlier layout to the current layout.
 
     In layout 1, ids did not begin with producers' names, and everything was kept for 30 days. In layout 2, ids aged by
-    the programs' clocks. The change makes all of them count as new.
+    the programs' clocks. The change makes the age of all ids begin at 0.
     """
     for name, value in {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}.items():
         if layout == 1 or name not in LAYOUT_2:

@@ -3,4 +3,4 @@
 from typing import Final
 
 METRICS_PORT: Final = 9190
-"""The default port for /metrics of a gateway or trigger; nodes begin at 9180."""
+"""The default port at which a gateway or trigger answers /metrics; the ports of nodes begin at 9180."""

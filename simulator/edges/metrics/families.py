@@ -1,7 +1,7 @@
 """The metrics of a gateway and of a trigger, made from their figures.
 
-Each counter has all possible labels, with 0, from the start, because Prometheus does not see an increase in a series
-that did not exist before.
+From the start, each counter has all possible labels, with the value 0, because Prometheus does not see an increase in a
+series that did not exist before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 
 
 class Edge(NamedTuple):
-    """The program with these metrics.
+    """The program whose metrics these are.
 
     name: the program's name among the gateways or triggers of its node.
     """
@@ -31,8 +31,10 @@ class Edge(NamedTuple):
 class GatewayFigures:
     """A gateway's counts and its current state.
 
-    messages: counts by queue and outcome. refused: counts by code. ended: counts by class.
-    told: counts of attempts to report ends of messages, by outcome; None if there are no reports.
+    messages: the number of messages, keyed by queue and outcome.
+    refused: the number of refusals, keyed by code.
+    ended: the number of messages that ended, keyed by class.
+    told: the number of attempts to report ends of messages, keyed by outcome; None if there are no reports.
     """
 
     is_connected: bool
@@ -51,9 +53,10 @@ class GatewayFigures:
 class TriggerFigures:
     """A trigger's counts and its current state.
 
-    answers: counts by the consumer's answer. deliveries: counts by outcome.
-    held_s: how many seconds its queue has been held; 0 if it is not. failures: the number of successive failures that
-        hold it.
+    answers: the number of the consumer's answers, keyed by kind.
+    deliveries: the number of deliveries, keyed by outcome.
+    held_s: the number of seconds for which its queue has been held; 0 if it is not held.
+    failures: the number of successive failures that hold it.
     """
 
     queue: str

@@ -1,4 +1,4 @@
-"""The address at which a gateway or a trigger answers /metrics, /live and /ready."""
+"""Serves the address at which a gateway or trigger answers /metrics, /live and /ready."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The place and the outcome of a message, for `explain`, `history` and the console.
+"""Finds the place and the outcome of a message, for `explain`, `history` and the console.
 
-Stores, the document history and logs are read, and running nodes are asked, because only they know the contents of
-their memory.
+It reads stores, the document history and logs. It also asks running nodes, because only they know the contents of their
+memory.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 LOOKED_AFTER: Final = 16
-"""The maximum number of messages about whose places the nodes are asked."""
+"""The maximum number of messages for which the nodes are asked where they are."""
 KINDS: Final = {
     Spot.IN_QUEUE: QueueKind.LOCAL,
     Spot.UNSETTLED: QueueKind.LOCAL,
     Spot.AWAITING_FINAL_ACK: QueueKind.FINAL,
 }
-"""The kind of the stored queue that has a message, by its spot. At any other spot, the message is on its way."""
+"""The kind of the stored queue that has a message, keyed by the message's spot.
+
+At any other spot, it is on its way.
+"""
 
 
 @dataclass
 class Account:
-    """Everything known about messages with one name.
+    """Everything that is known about the messages with one name.
 
-    now: the nodes' reports about each message, by node; None for a node that is not running.
+    now: for each message, the reports of the nodes, keyed by node; `Away` for a node that has not answered.
     """
 
     subject: str
@@ -54,12 +57,12 @@ class Account:
 
     @property
     def known(self) -> list[Evidence]:
-        """Return everything known about each message."""
+        """Return the evidence about each message."""
         return list(self.audit.answered.values())
 
     @property
     def is_known(self) -> bool:
-        """Whether the place or the outcome of at least one of them is known."""
+        """Whether the place or the outcome of at least one message is known."""
         return any(end_of(one) is not End.UNACCOUNTED for one in self.known)
 
     def story(self, logs: Iterable[Path], topology: Topology) -> MessageStory:
@@ -68,7 +71,7 @@ class Account:
         return story_of(self.subject, logs, topology, names)
 
     def told(self, explainer: Explainer) -> Iterator[str]:
-        """Yield the lines of the account for people. It begins with the message's owner."""
+        """Yield the lines of the account. They begin with who has the message."""
         for message, one in self.audit.answered.items():
             yield from known_told(message, one)
         for one, found in zip(self.known, self.now, strict=False):
@@ -81,19 +84,19 @@ class Account:
             yield from self.audit.unknown.told()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the account for programs."""
+        """Return the account as values for programs."""
         return {"whereabouts": [known_as_json(message, one) for message, one in self.audit.answered.items()]}
 
 
 async def account_of(
     place: Place, subject: str, history: str = "", logs: Iterable[Path] = (), node: str | None = None
 ) -> Account:
-    """Return everything known about the messages with an identifier, or with a producer's id.
+    """Return everything that is known about the messages with an identifier, or with a producer's id.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores.
-        logs: logs besides those in the folder of the stores.
-        node: ask only this node.
+        history: the URL of the document history; empty for the file in the folder of the stores.
+        logs: further logs, in addition to those in the folder of the stores.
+        node: the only node to ask; None to ask all.
 
     Raises:
         StoreError, OSError: a file cannot be read.
@@ -111,16 +114,14 @@ async def account_of(
 async def asked_after(
     place: Place, subject: str, limit: int, history: str = "", node: str | None = None
 ) -> tuple[Account | None, dict[str, Explanation | Away]]:
-    """Return an answer about the subject: the account of a message or, if there is none, explanations of a queue or
-    node.
+    """Return an answer about the subject: a message's account, or None, and what the nodes explain.
 
     Args:
-        limit: how many messages of each queue to report.
+        limit: the maximum number of messages of each queue to report.
         history, node: as for `account_of`.
 
     Raises:
-        UsageError, FormatNameError: the subject is not a message, a queue or a node.
-        As for `account_of`.
+        UsageError, FormatNameError: the subject is not a message, a queue or a node. As for `account_of`.
     """
     refusal: MqprotoError | None = None
     if MessageId.parse(subject) is None:
@@ -135,7 +136,7 @@ async def asked_after(
 
 
 def _look(place: Place, one: Evidence, found: Mapping[str, Explanation | Away]) -> None:
-    """Add the places of a message that running nodes report."""
+    """Add what running nodes report about the place of a message."""
     running = {name for name, said in found.items() if said}
     # If all of them run, no store knows better: one has for a while what has left.
     if not one.copied and running == set(place.topology.nodes):

@@ -1,12 +1,12 @@
-r"""Records operators' actions on failed messages in `operators.log`, beside the stores.
+r"""Records operators' actions on failed messages in `operators.log`, in the folder of the stores.
 
 A line is on disk before its action is carried out, except `sent-again`, which gives the new identifier of a message
 that was sent again:
 
     {"event": "resolved", "message": "GUID\\17", "queue": "destination\\orders", "copy": "GUID\\21", "reason": "a note"}
 
-`mqproto history` and `mqproto audit` read it with all other logs. Messages that were removed in other ways are in the
-node's log of removals (simulator/node/removals.py).
+`mqproto history` and `mqproto audit` read this log together with all other logs. Messages that were removed in other
+ways are in the node's log of removals (simulator/node/removals.py).
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]]
 
 
 def returned(directory: Path) -> dict[str, str]:
-    """Return the new identifiers of dead letters that were sent again, by their old ones, from the nodes' logs."""
+    """Return the new identifiers of dead letters that were sent again, keyed by their old identifiers.
+
+    They are read from the nodes' logs.
+    """
     logs = (path for path in logs_in(directory) if ".removals.log" in path.name)
     lines = (step for path in logs for step in steps_in(path, (b'"again"',)))
     return {step.message: str(step.facts["again"]) for step in lines if "again" in step.facts}
 
 
 def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
-    """Return the facts for a line about each of these failures."""
+    """Return, for each of these failures, the facts that its line in the log has."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
     ]

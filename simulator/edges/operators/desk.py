@@ -1,7 +1,7 @@
 """Operators' actions on failed messages.
 
-The document history is updated first, and a message leaves its queue afterwards. If a program dies in between, no
-message is lost or processed twice, and the command can be repeated.
+The document history is updated before a message leaves its queue. If a program dies in between, no message is lost or
+processed twice, and the command can be repeated.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 
 TOGETHER: Final = 50
-"""The maximum number of messages that leave a queue in one transaction, which also has a limit of a few megabytes."""
+"""The maximum number of messages that leave a queue in one transaction.
+
+A transaction also has a limit of a few megabytes.
+"""
 TOGETHER_BYTES: Final = 2**20
 READ_S: Final = 0.02
-"""How many seconds to wait before asking a node again while it reads messages from its disk."""
+"""The number of seconds until a node that reads messages from its disk is asked again."""
 
 
 async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
     """Send messages to their queues again, in order; return their number.
 
-    Each message counts as new for its trigger, under its old key: its producer's id, or its first identifier. The
+    Each message counts as new for its trigger, but keeps its key: its producer's id, or its first identifier. The
     history keeps the outcome of its earlier life.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores.
+        history: the URL of the document history; empty for the file in the folder of the stores.
 
     Raises:
         UsageError: a message has left its queue meanwhile, or cannot be sent; the messages before it were sent.
@@ -88,9 +91,12 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 
 
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
-    """Store the outcome of a message's life, which is about to end or, if the new identifier is given, has ended.
+    """Store the outcome of a message's life, which is about to end or, if `again` is given, has ended.
 
-    A URL that waits for a report about the message's end then waits for the end of the next life.
+    If a URL waits for a report about the message's end, it then waits for the end of the next life.
+
+    Args:
+        again: the new identifier of the message.
     """
     state = State.DEAD_LETTER if failure.is_letter else State.FAILED
     if failure.failure == IN_DOUBT:
@@ -105,7 +111,9 @@ async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: st
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Do the same as `oversee.send_back`, and store the outcomes of the dead letters' lives in the default history.
+    """Do the same as `oversee.send_back`, and store the outcomes of the dead letters' lives.
+
+    They are stored in the default history.
 
     Raises:
         As for `oversee.send_back`, and:
@@ -125,7 +133,7 @@ async def send_back(
 
 
 async def resolve(place: Place, history: str, failures: Iterable[FailedMessage], note: str) -> int:
-    """Remove messages that an operator has dealt with from their queues; return their number.
+    """Remove from their queues the messages that an operator has dealt with; return their number.
 
     Args:
         history: as for `retry`.
@@ -170,8 +178,10 @@ async def _for_each_part(
     failures: Iterable[FailedMessage],
     act: Callable[[Client, DocumentHistory | None, list[FailedMessage]], Awaitable[int]],
 ) -> int:
-    """Call a function for each group of failures that fits into one transaction, queue by queue; return the sum of its
-    results."""
+    """Call a function with groups of failures, each of one queue and small enough for one transaction.
+
+    Return the sum of its results.
+    """
     count = 0
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     url = places.history_there(place.directory, history)
@@ -187,14 +197,14 @@ async def _for_each_part(
 
 
 class _PutBackError(Exception):
-    """Ends the transactions whose messages were only in the way, and returns these messages."""
+    """Raised to end the transactions of messages that were only in the way, and so return the messages."""
 
 
 @asynccontextmanager
 async def in_parts(
     client: Client, where: str, failures: list[FailedMessage]
 ) -> AsyncIterator[Callable[[], Awaitable[list[FailedMessage]]]]:
-    """Yield the messages that each transaction takes; end when all are gone.
+    """Yield a function that returns the messages for the next transaction, or none after the last.
 
     Only messages in the node's memory can be chosen. So other messages before them are received in transactions, which
     makes the node read further messages, and are returned to the queue at the end.
@@ -223,7 +233,7 @@ async def in_parts(
 
 
 def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
-    """Return the first messages that are in memory and whose total size is not too large."""
+    """Return the first messages, as long as they are in memory and their total size is not too large."""
     some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:

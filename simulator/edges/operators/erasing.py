@@ -1,8 +1,8 @@
 r"""Erases the bodies of messages, and keeps their trails.
 
-Bodies are in the stores of nodes. The document history does not have any: it has identifiers, times, outcomes and
-checksums, and keeps them. A message that has ended may still be in a store as a dead letter, as a trigger's copy, or in
-a journal. All of these are taken out of their queues. Deleted messages stay in a store's files until other data
+Bodies are in the stores of nodes. The document history has no bodies, only identifiers, times, outcomes and checksums,
+and keeps them. A message that has ended may still be in a store as a dead letter, as a trigger's copy, or in a
+journal. All of these are taken out of their queues. Deleted messages stay in a store's files until other data
 overwrites them. So every store is rewritten, even if the message only passed through it. A message that has not ended
 is refused, because its delivery was promised.
 """
@@ -33,10 +33,13 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 SEARCHED_BYTES: Final = 12
-"""The number of bytes below which a body is not searched for in files, because it would be found everywhere."""
+"""The minimum size, in bytes, of a body to search for; a smaller one would be found everywhere."""
 PIECES: Final = 8
 LONG_BYTES: Final = 256
-"""The length, in bytes, of the pieces in which a long body is searched for, because SQLite splits it over pages."""
+"""The size, in bytes, of the pieces of a long body that are searched for.
+
+SQLite splits a long body over pages.
+"""
 READ_BYTES: Final = 2**20
 PATIENCE: Final = 20
 AGAIN_S: Final = 0.25
@@ -47,10 +50,10 @@ class Erased:
     """The result of an erasure.
 
     messages: the identifiers that the requested messages had when they were handed in.
-    missing: unknown names.
-    copies: how many dead letters, copies and journaled messages were taken out of their queues.
-    left: files in the folder that still have a body.
-    trouble: stores that could not be rewritten, with the reason.
+    missing: the names that are unknown.
+    copies: the number of dead letters, copies and journaled messages that were taken out of their queues.
+    left: the files in the folder that still contain a body.
+    trouble: the stores that could not be rewritten, with the reason.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -69,7 +72,7 @@ class Erased:
 class _Meant:
     """One message to erase.
 
-    names: its current and earlier identifiers.
+    names: the message's current and earlier identifiers.
     """
 
     message: str
@@ -81,10 +84,10 @@ class _Meant:
 
 
 async def erase(place: Place, history: str, names: Collection[str], note: str) -> Erased:
-    """Erase messages, by their identifiers or their producers' ids.
+    """Erase the messages with these identifiers or producers' ids.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores.
+        history: the URL of the document history; empty for the file in the folder of the stores.
         note: the reason, for those who ask later.
 
     Raises:
@@ -114,7 +117,7 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
 
 
 def is_journal(name: str) -> bool:
-    """Whether a file is the journal of a sending program, or SQLite's log of that journal.
+    """Return whether a file is the journal of a sending program, or SQLite's log of that journal.
 
     While the program runs, its journal has only unfinished operations; a gateway's journal has no bodies.
     """
@@ -122,7 +125,9 @@ def is_journal(name: str) -> bool:
 
 
 def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> Iterator[_Meant]:
-    """Return the messages with these names; messages that were not accepted by a gateway are found only by identifier.
+    """Yield the messages with these names.
+
+    Messages that no gateway accepted are found only by their identifiers.
 
     Raises:
         UsageError: a message has not ended, or several have the same id.
@@ -154,7 +159,10 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> It
 
 
 def _find(place: Place, meant: list[_Meant]) -> str:
-    """Find these messages in the stores; return why they cannot be erased if one waits or is on its way."""
+    """Find these messages in the stores.
+
+    If one of them waits or is on its way, return why they cannot be erased; otherwise return an empty text.
+    """
     unknown, reason = Unknown(), ""
     for one in meant:
         one.kept.clear()
@@ -181,8 +189,9 @@ def _find(place: Place, meant: list[_Meant]) -> str:
 
 
 def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None) -> bool:
-    """Return whether a packet has the body of a message. It may be the message, a dead letter, a copy, or a negative
-    acknowledgment.
+    """Return whether a packet contains the body of a message.
+
+    It may be the message itself, a dead letter, a copy, or a negative acknowledgment.
     """
     message = stored.message
     if message.record.properties.message_class and stored.queue not in DEAD_LETTERS:
@@ -196,8 +205,10 @@ def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None)
 
 
 async def _scrub(place: Place, node: str) -> str:
-    """Rewrite a store. The node does it if it runs; otherwise it is done here. Return why this failed, or an empty
-    text."""
+    """Rewrite a store. The node does this if it is running; otherwise, this process does.
+
+    Return why this failed; empty if it did not.
+    """
     path = places.store_path(place.directory, node)
     try:
         async with connect(place.topology, node, place.directory) as client:
@@ -221,7 +232,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """Return the pieces of bodies to search for. A file may have a long body in pieces."""
+    """Return the pieces of bodies to search for, because a file may contain a long body in pieces."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [
@@ -230,7 +241,7 @@ def _pieces(bodies: Collection[bytes]) -> list[bytes]:
 
 
 def _files_with(folder: Path, sought: Collection[bytes]) -> Iterator[str]:
-    """Yield the files in a folder that contain one of these pieces."""
+    """Yield the names of the files in a folder that contain one of these pieces."""
     overlap = max(map(len, sought), default=0)
     for path in sorted(folder.iterdir()) if sought else ():
         if path.is_file() and _has(path, sought, overlap):

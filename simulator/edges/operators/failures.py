@@ -1,4 +1,4 @@
-"""Failed messages and their reasons, from error queues, in-doubt queues and dead-letter queues."""
+"""Failed messages and the reasons for failure, from error, in-doubt and dead-letter queues."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from mqproto.simulator.topology.directory import known_as
 class FailedMessage:
     r"""A message that has failed.
 
-    id: the message's identifier, `GUID\ordinal`; a copy has another identifier, a dead letter the same.
+    id: the message's identifier, `GUID\ordinal`; a copy has another identifier, a dead letter has the same.
     key: the producer's id for it; empty for none.
     node, where: the node and the queue that have it now.
-    queue: the queue in which it was or to which it was sent, such as `destination\orders`.
+    queue: the queue that it was in or that it was sent to, such as `destination\orders`.
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
-    reason: the consumer's answer, in one line; for a dead letter in doubt, the cause of the doubt and its class.
-    attempts: how often it was attempted.
+    reason: the consumer's answer, in one line; for a dead letter in doubt, the cause of the doubt and the letter's
+        class.
+    attempts: the number of times that it was attempted.
     label, body_bytes: the label of the message, and the size of its body.
     since: when it failed, UTC. For a dead letter for which this is unknown, when it was sent.
     lies_as: the identifier of the copy or dead letter in the queue.
@@ -52,7 +53,7 @@ class FailedMessage:
 
     @classmethod
     def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> FailedMessage:
-        """Return the failure for a message in a queue of a node, and the note about it."""
+        """Return the failure that is described by a message in a queue of a node, and by the note about it."""
         return cls(
             note.message,
             Envelope.of(message.extension).producer_key,
@@ -76,13 +77,13 @@ class FailedMessage:
 
     @property
     def end(self) -> End:
-        """The owner of the message."""
+        """How the message ended, which says who has it now."""
         if self.is_letter:
             return End.LETTER_IN_DOUBT if self.failure == IN_DOUBT else End.DEAD_LETTER
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
     def is_called(self, name: str) -> bool:
-        """Return whether this is one of the message's names."""
+        """Return whether `name` is one of the message's names."""
         return is_called(name, self.key, [self.id])
 
     @property
@@ -92,11 +93,11 @@ class FailedMessage:
 
     @property
     def called(self) -> tuple[str, str]:
-        """The scope and key of the trigger's document about it in the history."""
+        """The scope and key under which the history has the trigger's document about the message."""
         return f"trigger/{self.queue}", self.key or self.id
 
     def as_json(self) -> dict[str, Any]:
-        """Return the failure for programs."""
+        """Return the failure as values for programs."""
         return {
             "message": self.id,
             "key": self.key,
@@ -117,10 +118,10 @@ class FailureFilter:
     """Selects the failures that meet all of these conditions.
 
     names: identifiers of messages, or producers' ids; None for any message.
-    queue: the queue in which they were; empty for any.
-    reason: part of `failure: reason`, ignoring case.
+    queue: the queue that they were in; empty for any.
+    reason: a part of the text `failure: reason`, ignoring case.
     since, until: the range of times in which they failed, UTC; None for any time.
-    in_doubt: only messages that may have been processed.
+    in_doubt: whether to select only messages that may have been processed.
     """
 
     names: Collection[str] | None = None
@@ -145,7 +146,7 @@ class FailureFilter:
 
 
 def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailedMessage | None:
-    """Return the failure described by a dead letter or copy in a queue of a node; None for any other message."""
+    """Return the failure that a dead letter or copy in a node's queue describes; None for other messages."""
     note: FailureNote | None
     if where in DEAD_LETTERS or is_letter(message.packet):
         queue = destination_of(topology, message)
@@ -156,17 +157,17 @@ def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessa
 
 
 def destination_of(topology: Topology, message: ReceivedMessage) -> str:
-    r"""Return the destination of a message, such as `destination\orders`; empty if its format name does not show it."""
+    r"""Return a message's destination, such as `destination\orders`; empty if it cannot be determined."""
     user = message.record.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return known_as(topology, str(name)) if name is not None else ""
 
 
 def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:
-    """Return a trigger's note about a copy in a queue of a node; None if it is not a trigger's copy.
+    """Return the trigger's note in a copy; None if the message is not a trigger's copy.
 
-    Anybody who may send to a queue can forge such a note. So the copy must come from the node of the queue that it
-    names, must have the original's identifier as its correlation id, and must be in another queue.
+    Anybody who may send to a queue can forge such a note. So the copy must come from the node of the queue that the
+    note names, must have the original's identifier as its correlation id, and must be in another queue.
     """
     note = FailureNote.of(message.extension)
     if note is None or str(message.correlation) != note.message:

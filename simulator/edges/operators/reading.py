@@ -1,7 +1,8 @@
 """Reads stores, histories and logs to answer operators' questions.
 
-Nodes may run. Each store is read as of one moment. So a message may leave a store before that store is read, and arrive
-in another that was already read. An audit therefore looks again for messages that nobody seems to have.
+Nodes may be running. Each store is read as it is at one moment. So a message may leave one store before that store is
+read, and arrive in another that was already read. An audit therefore looks again for messages that nobody seems to
+have.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
-"""The maximum number of messages for which the history is asked by name."""
+"""The maximum number of messages that are looked up by name in the history."""
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
@@ -57,7 +58,7 @@ TOLD: Final = (
     b'"duplicate-dropped"',
     b'"in-doubt"',
 )
-"""The words that make a line relevant, besides the lines about failed messages below."""
+"""The words that make a line of a log relevant, in addition to those about failed messages below."""
 DEEDS: Final = frozenset(Deed)
 LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 
@@ -79,7 +80,7 @@ class StoredMessage(NamedTuple):
 
 @dataclass
 class Unknown:
-    """Files that could not be read.
+    """What could not be read.
 
     not_whole: the unreadable parts of stores, one line for each.
     not_here: the nodes whose stores are not in the folder.
@@ -90,14 +91,14 @@ class Unknown:
 
     @contextmanager
     def may_be_spoilt(self, stored: StoredMessage) -> Iterator[None]:
-        """Examine a message whose packet may be damaged. If it is, report it."""
+        """Report the message if the block, which examines it, finds that its packet is damaged."""
         try:
             yield
         except WireFormatError as error:
             self.not_whole.append(f"{stored.node}: a packet in {stored.queue}: {error}")
 
     def told(self) -> Iterator[str]:
-        """Yield lines about these files for people."""
+        """Yield lines that say what could not be read."""
         yield from (f"not whole: {line}" for line in self.not_whole)
         if self.not_here:
             verb = "is" if len(self.not_here) == 1 else "are"
@@ -127,11 +128,11 @@ def messages_in(place: Place, unknown: Unknown) -> Iterator[StoredMessage]:
 def failures_in(
     place: Place, unknown: Unknown, chosen: FailureFilter, history: str = ""
 ) -> Iterator[tuple[FailedMessage, ReceivedMessage]]:
-    """Yield the chosen failures, with the copy or dead letter of each, queue by queue.
+    """Yield the selected failures, each with its copy or dead letter, queue by queue.
 
     Args:
         unknown: records what cannot be read.
-        history: the URL of the document history; empty for the file beside the stores.
+        history: the URL of the document history; empty for the file in the folder of the stores.
 
     Raises:
         StoreError: a store cannot be read at all.
@@ -150,13 +151,16 @@ def failures_in(
 
 
 def failed_in(place: Place, chosen: FailureFilter, history: str = "") -> tuple[list[FailedMessage], Unknown]:
-    """Return the chosen failures without their messages, and what cannot be read."""
+    """Return the selected failures without their messages, and what could not be read."""
     unknown = Unknown()
     return [failure for failure, _ in failures_in(place, unknown, chosen, history)], unknown
 
 
 class Letters:
-    """Looks up dead letters in the history and logs. An unavailable history is reported, but is not an error."""
+    """Looks up dead letters in the history and in logs.
+
+    If the history is unavailable, this is reported, but is not an error.
+    """
 
     def __init__(self, place: Place, history: str, unknown: Unknown) -> None:
         self._directory = place.directory
@@ -210,7 +214,7 @@ class Letters:
 
     @cached_property
     def _logged(self) -> dict[str, datetime]:
-        """Return the times at which messages became dead letters, as far back as the logs go."""
+        """Return when each message became a dead letter, keyed by message, as far back as the logs go."""
         lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
         return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
@@ -219,15 +223,15 @@ class Letters:
 
 
 Answered = dict[str, Evidence]
-"""The evidence about each message for which the answer was 200, by the message's identifier."""
+"""The evidence about each message for which the answer was 200, keyed by the message's identifier."""
 
 
 class Forgotten(NamedTuple):
-    """Messages that a history has forgotten.
+    """What is known about the messages that a history has forgotten.
 
     messages: the number of such messages that were accepted with an id.
-    last: when the last of them had changed, UTC.
-    keep_days: how long ids are kept.
+    last: the time at which the last of them had changed, UTC.
+    keep_days: the number of days for which ids are kept.
     """
 
     messages: int
@@ -237,14 +241,14 @@ class Forgotten(NamedTuple):
 
 @dataclass
 class Audit:
-    """Everything known about each message for which the answer was 200, and the files that could not be read."""
+    """Everything known about the messages for which the answer was 200, and what could not be read."""
 
     answered: Answered
     unknown: Unknown
     forgotten: Forgotten | None = None
 
     def counted(self) -> dict[End, list[str]]:
-        """Return the identifiers by owner, with every `End`, in the order of `End`."""
+        """Return the identifiers of the messages for each `End`, in the order of `End`."""
         ends: dict[End, list[str]] = {end: [] for end in End}
         for message, known in self.answered.items():
             ends[end_of(known)].append(message)
@@ -254,11 +258,11 @@ class Audit:
 def audited(
     place: Place, history: str = "", logs: Iterable[Path] = (), subject: str = "", *, strictly: bool = True
 ) -> Audit:
-    """Read everything about the messages of one system.
+    """Read everything that is known about the messages of one system.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores.
-        logs: logs besides those in the folder of the stores.
+        history: the URL of the document history; empty for the file in the folder of the stores.
+        logs: further logs, in addition to those in the folder of the stores.
         subject: an identifier or a producer's id, for messages of any sender; empty for all messages for which the
             answer was 200.
         strictly: whether an unavailable history is an error; otherwise it is only reported.
@@ -280,7 +284,7 @@ def audited(
 
 
 class _Reader:
-    """Reads everything about the messages of one system.
+    """Reads everything that is known about the messages of one system.
 
     Args:
         history: the document history; None if there is none.
@@ -293,14 +297,15 @@ class _Reader:
         self._logs = logs
         self._answered: Answered = {}
         self._called: Answered = {}
-        """The evidence about each message, by each of its identifiers."""
+        """The evidence about each message, keyed by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
-        """The evidence by identifier and by producer's id. Messages that were sent again have one of these in their
-        envelope.
+        """The evidence about messages, keyed by identifier and by producer's id.
+
+        A message that was sent again has one of these in its envelope.
         """
 
     def read(self) -> Audit:
-        """Return everything known about each message for which the answer was 200."""
+        """Return everything that is known about each message for which the answer was 200."""
         later: list[Step] | None = self._read_accepted()
         self._index()
         for _ in range(PASSES):
@@ -331,7 +336,7 @@ class _Reader:
                 self._named[name].append(known)
 
     def _choose(self) -> bool:
-        """Keep only the requested messages; return whether none of these was accepted by a gateway."""
+        """Keep only the requested messages; return whether no gateway accepted any of them."""
         self._answered = {
             message: known
             for message, known in self._answered.items()
@@ -347,7 +352,7 @@ class _Reader:
         return is_new
 
     def _is_in_stores(self) -> bool:
-        """Return whether the stores may show more about the requested messages."""
+        """Return whether the stores may have more information about the requested messages."""
         over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
         return not self._subject or any(end_of(known) not in over for known in self._answered.values())
 
@@ -360,7 +365,7 @@ class _Reader:
     # What was answered 200
 
     def _read_accepted(self) -> list[Step]:
-        """Read the accepted messages; return the lines that later give new identifiers to messages."""
+        """Read which messages were accepted; return the steps that later give messages new identifiers."""
         later = []
         for scope, key, record in self._accepted():
             if record.entry is Entry.COMPLETED:
@@ -387,7 +392,7 @@ class _Reader:
     # What became of it
 
     def _steps(self, words: Collection[bytes]) -> Iterator[Step]:
-        """Yield the steps of all logs whose lines contain one of these words."""
+        """Yield the steps from all logs whose lines contain one of these words."""
         return (step for path in self._logs for step in steps_in(path, words))
 
     def _read_logs(self, later: list[Step] | None) -> None:
@@ -403,7 +408,7 @@ class _Reader:
             self._hear(step)
 
     def _follow(self, step: Step) -> None:
-        """Take a step about what happened to a failed message."""
+        """Take in a step that says what happened to a failed message."""
         known = self._called.get(step.message)
         if known is None:
             return
@@ -419,7 +424,10 @@ class _Reader:
             self._called[again] = known
 
     def _may_be_of(self, copy: str, known: Evidence) -> bool:
-        """Return whether a copy is from the node whose trigger would make it. Others can forge copies (`note_of`)."""
+        """Return whether a copy comes from the node whose trigger would make it.
+
+        Others can forge copies (`note_of`).
+        """
         identifier, of_node = MessageId.parse(copy), self._place.topology.nodes.get(known.node)
         return copy in known.names or (
             identifier is not None and of_node is not None and identifier.manager == of_node.guid
@@ -448,8 +456,10 @@ class _Reader:
         return iter(()) if self._history is None else self._history.everything(scope, keys)
 
     def _accepted(self) -> Iterable[tuple[str, str, Record]]:
-        """Return the messages that gateways have accepted. If a message was requested, return only that one, unless it
-        has new names since."""
+        """Return the messages that gateways have accepted.
+
+        If a message was requested, return only that one, unless the history does not know it by the requested name.
+        """
         meant: list[tuple[str, str, Record]] = []
         if self._history is not None and self._subject:
             meant = [*self._history.everything(GATEWAY, about=self._subject)]
@@ -482,7 +492,7 @@ class _Reader:
                     one.copied, one.where = note.failure, f"{stored.node}\\{stored.queue}"
 
     def _confirm(self, message: ReceivedMessage) -> None:
-        """Take an acknowledgment that its gateway has not read yet, or that is on its way to the sender."""
+        """Take in an acknowledgment that its gateway has not read yet, or that is on its way to the sender."""
         body = acknowledgment_in(message.record)
         of_final = MessageId(body.source_guid, body.message_id) if isinstance(body, FinalAckBody) else None
         name = str(of_final or message.correlation)
@@ -491,7 +501,10 @@ class _Reader:
             known.ends[name] = message.message_class
 
     def _hear(self, step: Step) -> None:
-        """Take a step from the log of a gateway or trigger, whose names consist of two words."""
+        """Take in a step from the log of a gateway or trigger.
+
+        The name of such a program consists of two words.
+        """
         name = step.message
         known = self._called.get(name)
         if known is None or (" " not in step.who and step.event not in ("accepted", "committed")):

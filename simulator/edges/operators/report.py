@@ -1,4 +1,4 @@
-"""The results of an audit, and failed messages, for people and for programs."""
+"""Presents the results of an audit, and failed messages, as text and as values for programs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""How many of the messages that nobody has are named."""
+"""The maximum number of messages that are named among those that nobody has."""
 REASONS: Final = 10
-"""How many reasons are named, each with its count."""
+"""The maximum number of reasons that are named, each with its count."""
 SHOWN: Final = 4_096
-"""How many characters are shown of a value that others have written; --json has all of them."""
+"""The maximum number of characters that are shown of a value from outside; --json has all of them."""
 
 
 # Audits
 
 
 def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
-    """Return the audit for programs; with `each`, including every message."""
+    """Return the audit as values for programs; with `each`, include every message."""
     ends, answered = audit.counted(), audit.answered
 
     def named(message: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
 
 
 def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
-    """Return the owner and the outcome of a message, for programs."""
+    """Return who has a message, and its outcome, as values for programs."""
     lives = lives_of(known)
     return {
         "message": message,
@@ -71,7 +71,7 @@ def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
 
 
 def known_told(message: str, known: Evidence) -> Iterator[str]:
-    """Yield the owner and the outcome of a message for people. The message's earlier lives come last."""
+    """Yield lines that say who has a message, and its outcome. The earlier lives of the message come last."""
     end = end_of(known)
     if end is End.UNACCOUNTED and not known.promised:
         yield f"nobody has {message}: it was received, or it ended and no dead letter was asked for"
@@ -90,7 +90,7 @@ def _because(reason: str, life: Ended) -> str:
 
 
 def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator[str]:
-    """Yield the lines of the audit for people."""
+    """Yield the lines of the audit."""
     ends, answered = audit.counted(), audit.answered
     for message, known in answered.items() if each else ():
         yield from known_told(message, known)
@@ -120,7 +120,7 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 
 
 def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
-    """Yield a line for each failure, grouped by the queue that has it, and the number of failures for each reason."""
+    """Yield a line for each failure, grouped by its queue, and then the number of failures by reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
         yield f"{where}: {counted(len(there), 'message')}"
@@ -135,7 +135,7 @@ def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
 
 
 def failure_shown(failure: FailedMessage, message: ReceivedMessage) -> Iterator[str]:
-    """Show everything known about a failure, and its copy or dead letter."""
+    """Yield lines about everything that is known about a failure, and about its copy or dead letter."""
     yield _line(failure)
     yield f"in {failure.place} as {failure.lies_as}"
     kind = Envelope.of(message.extension).content_type

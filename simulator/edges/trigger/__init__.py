@@ -1,4 +1,4 @@
-"""Calls a consumer for each message of a queue, in order whatever fails, and only once if possible.
+"""Calls a consumer for each message of a queue, in order despite failures, and only once if possible.
 
 Read schedule.py first, which decides the next message, then judgment.py, which decides its outcome, and trigger.py,
 which joins them. detection.py, with resolver.py, distinguishes new messages from duplicates. callee.py calls consumers,

@@ -1,4 +1,4 @@
-"""How a trigger reaches URLs: the authorities that it trusts, and its own credentials."""
+"""What a trigger uses to reach URLs: the authorities that it trusts, and its own credentials."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from mqproto.simulator.edges.secretfile import read_secret
 from mqproto.simulator.node.tls.certificates import show
 
 OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
-"""Headers that are never forwarded from a producer, but that a trigger may set itself."""
+"""The headers that are never forwarded from a producer, but that a trigger may set itself."""
 OWN_LIMIT_CHARS: Final = 16_384
-"""The maximum length of all names and values together, in characters, because servers refuse more."""
+"""The maximum length, in characters, of the names and values of all headers together.
+
+Servers refuse more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +33,8 @@ class Access:
     """The credentials for a URL.
 
     forwarding: the headers of a message that are passed on.
-    headers: the trigger's own headers, by names in lower case; a message's headers do not replace them.
-    secrets: each request is signed with each of them.
+    headers: the trigger's own headers, keyed by their names in lower case; a message's headers do not replace them.
+    secrets: the secrets with each of which every request is signed.
     trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
     """
 
@@ -48,7 +51,7 @@ def own_headers(path: Path) -> dict[str, str]:
         X-Api-Key = "..."
 
     Raises:
-        UsageError: the file is not available, or not valid; no secret is in the text.
+        UsageError: the file is not available, or not valid; the error text contains no secret.
     """
     text = read_secret(path, "the headers")
     try:
@@ -73,11 +76,11 @@ def own_headers(path: Path) -> dict[str, str]:
 
 
 def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Return the TLS context with trusted authorities and our certificate.
+    """Return the TLS context with the trusted authorities and our certificate.
 
     Args:
-        ca: a PEM file of authorities, instead of all others; None for those of SSL_CERT_FILE or SSL_CERT_DIR or, if
-            these are not set, of certifi.
+        ca: a PEM file of authorities, instead of all others. If None, those of SSL_CERT_FILE or SSL_CERT_DIR are used
+            or, if these are not set, those of certifi.
         certificate, key: PEM files; None for none.
 
     Raises:
@@ -97,7 +100,7 @@ def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl
 
 
 def is_same_origin(one: str, other: str) -> bool:
-    """Whether two URLs belong to the same server.  [RFC 6454] 4"""
+    """Return whether two URLs belong to the same server.  [RFC 6454] 4"""
     return _origin(one) == _origin(other)
 
 

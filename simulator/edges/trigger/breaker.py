@@ -23,16 +23,18 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 
 SPARED_LIMIT: Final = 500
-"""The maximum number of messages with uncounted attempts. It is small, because only one message at a time is tried
-while the breaker is open."""
+"""The maximum number of messages that have attempts that do not count.
+
+It is small, because only one message at a time is tried while the breaker is open.
+"""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Why a queue is held.
 
-    since_s: when the breaker opened, in Unix time.
-    failures: how many successive failures there were, including probes.
-    probe_s: when the next message is tried, in Unix time.
+    since_s: the time at which the breaker opened, in Unix time.
+    failures: the number of successive failures, including probes.
+    probe_s: the time at which the next message will be tried, in Unix time.
     """
 
     cause: str
@@ -44,8 +46,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True):
     """The state of a breaker that survives its process.
 
-    held: None if it is closed.
-    spared: how many deliveries of a message do not count as attempts, by the message's identifier.
+    held: why the queue is held; None if the breaker is closed.
+    spared: the number of a message's deliveries that do not count as attempts, keyed by the message's identifier.
     """
 
     held: Held | None = None
@@ -58,7 +60,7 @@ def kept(state: State) -> bytes:
 
 
 def state_in(note: bytes) -> State:
-    """Return the stored state; None if it cannot be read."""
+    """Return the stored state; the initial state if there is none or it cannot be read."""
     try:
         return msgspec.json.decode(note, type=State) if note else State()
     except msgspec.MsgspecError:
@@ -66,9 +68,9 @@ def state_in(note: bytes) -> State:
 
 
 class BreakerPause(NamedTuple):
-    """The consequence of a failure while the breaker is open.
+    """What follows from a failure while the breaker is open.
 
-    pause_s: how many seconds to try nothing.
+    pause_s: the number of seconds for which nothing is tried.
     is_spared: whether the failure does not count as an attempt.
     """
 
@@ -80,10 +82,10 @@ class Breaker:
     """The breaker of one queue.
 
     Args:
-        limit: how many successive failures with one cause open it; 0 for a breaker that never opens.
-        retries: the lengths of pauses, the same as the delays between attempts of one message.
-        messages: how many messages must have failed if the messages themselves may be the cause. A single message must
-            not hold up other groups.
+        limit: the number of successive failures with one cause that open it; 0 for a breaker that never opens.
+        retries: determines the lengths of pauses, which are the same as the delays between attempts of one message.
+        messages: the number of messages that must have failed if the messages themselves may be the cause. A single
+            message must not hold up other groups.
     """
 
     def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:
@@ -99,7 +101,7 @@ class Breaker:
 
     @property
     def held(self) -> Held | None:
-        """Return why the queue is held, if it is."""
+        """Return why the queue is held; None if it is not held."""
         return self._held
 
     @property
@@ -108,7 +110,10 @@ class Breaker:
         return State(self._held, dict(self._spared))
 
     def restore(self, state: State, now_s: float, utc_s: float) -> float | None:
-        """Continue from a stored state; return how many seconds to try nothing if the breaker is open."""
+        """Continue from a stored state.
+
+        Return the number of seconds for which nothing is tried; None if the breaker is not open.
+        """
         self._spared = dict(state.spared)
         held = state.held if self._limit else None
         if held is None:
@@ -121,20 +126,22 @@ class Breaker:
         return pause_s
 
     def spared(self, message: str) -> int:
-        """Return how many deliveries of a message do not count as attempts."""
+        """Return the number of a message's deliveries that do not count as attempts."""
         return self._spared.get(message, 0)
 
     def answered(self) -> None:
-        """Note that the consumer answered, which closes the breaker."""
+        """Record that the consumer has answered, which closes the breaker."""
         self._held, self._cause, self._failures = None, "", 0
         self._failed.clear()
 
     def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> BreakerPause | None:
-        """Note that an attempt failed for now. Return the pause if the breaker is open, or opens.
+        """Record that an attempt failed for now.
+
+        Return the pause if the breaker is open or opens; otherwise None.
 
         Args:
             now_s: the time on a monotonic clock.
-            utc_s: the same in Unix time, for people.
+            utc_s: the same moment in Unix time, for display.
         """
         if self._held is None or now_s >= self._probe_s:
             self._count(message, answer)
@@ -156,7 +163,7 @@ class Breaker:
         return BreakerPause(round(self._probe_s - now_s, 3), answer.is_unseen)
 
     def settled(self, message: str) -> None:
-        """Note that a message has left the queue."""
+        """Record that a message has left the queue."""
         self._spared.pop(message, None)
 
     def _count(self, message: str, answer: Answer) -> None:

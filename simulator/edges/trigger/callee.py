@@ -1,4 +1,4 @@
-"""The consumers of a trigger: an HTTP endpoint or a Python function, and the meaning of its answers.
+"""The consumers of a trigger, HTTP endpoints or Python functions, and what their answers mean.
 
 "Message Consumer Rules" in "Transactions in OSB. Reliable Messaging" has three answers: the message was received; the
 message will never be accepted; or anything else. The last leaves the outcome open, so the message has to be delivered
@@ -13,17 +13,17 @@ again.
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three answers |
 
 After a system error the consumer is called again. A message that becomes a dead letter before that is in doubt if one
-of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that it was not
-taken.
+of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that the consumer did
+not accept it.
 
 A service code is the value of the field `code` of a JSON object, or of `error_field`: a text that is not empty, or a
-number that is not 0. A proxy's 404 has no service code, so a message is not given up because somebody has misspelt an
+number that is not 0. A proxy's 404 has no service code, so no message is given up because somebody has misspelt an
 address.
 
 A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
 their own problems if an address, a method or a token is wrong. Such problems say no more than the status, and nothing
 about the message. So 401, 403, 404, 405 and 407 are system errors if the type of the problem is about:blank, or the
-section of the RFC that has the status.
+section of the RFC that defines the status.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from mqproto.simulator.edges.trigger.signing import signed
 from mqproto.simulator.node.tls.wire import explained
 
 REASON_LIMIT: Final = 300
-"""How many characters of an answer's text are kept."""
+"""The number of characters of an answer's text that are kept."""
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """The maximum number of seconds that a consumer may ask us to wait."""
 TEMPORARY: Final = frozenset({408, 425, 429})
@@ -77,23 +77,24 @@ OF_PROXIES: Final = frozenset({502, 504})
 """The statuses Bad Gateway and Gateway Timeout: a proxy got no answer that it could pass on.  [RFC 9110] 15.6.3,
 15.6.5"""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
-"""The statuses of errors in the request rather than in the message, unless a problem says more than the status."""
+"""The statuses that blame the request, not the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
     r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
 )
-"""The types of problems that say no more than the status: the type that RFC 9457 has for this, and those of ASP.NET."""
+"""The pattern of problem types that say no more than the status: those of RFC 9457 and ASP.NET."""
 SPARE_THREADS: Final = 8
-"""How many calls of a function may still run after they took too long. Beyond this number, no call begins until one of
-them ends.
+"""The number of calls of a function that may still be running after they took too long.
+
+If there are this many, no call begins until one of them ends.
 """
 
 
 class BusinessError(Exception):
-    """Raise this in a consumer's function for a message that it will never accept.
+    """Raise this in a consumer's function to refuse a message for good.
 
     Args:
         code: a word that the service has chosen and never changes.
-        text: one line for people.
+        text: one line that describes the error.
     """
 
     def __init__(self, code: str, text: str = "") -> None:
@@ -106,25 +107,25 @@ class BusinessError(Exception):
 class Call:
     r"""The call of a consumer about a message.
 
-    message: its identifier, `GUID\ordinal`.
+    message: the message's identifier, `GUID\ordinal`.
     key: its name in the document history, which the consumer may use, too. It is the producer's id, or else the
         identifier.
-    delivery_count: how often it has been delivered, including this time; -1 if unknown.
-    content_type: as the producer declared it; empty if it did not.
-    forwarded: the headers that are forwarded with the message, by names in lower case; its sender may have written
-        anything.
-    correlation_id: 20 bytes, zeros for none.
+    delivery_count: the number of times that it has been delivered, including this time; -1 if unknown.
+    content_type: the content type that the producer declared; empty if it declared none.
+    forwarded: the headers that are forwarded with the message, keyed by their names in lower case; the sender may have
+        written anything into them.
+    correlation_id: 20 bytes, all zero for none.
     body_type, application_tag, priority, acknowledgments: the same as in a `Draft`.
-    extension: empty if it is only our envelope.
+    extension: the message's extension; empty if it is only our envelope.
     response_queue, admin_queue: format names; empty for none.
-    sender_id: the SID that it claims for its sender; empty for none. Only a signature proves it.
-    cipher: the cipher of its body on its way; empty if it came in clear.
+    sender_id: the SID that the message claims for its sender; empty for none. Only a signature proves it.
+    cipher: the cipher that protected the body on its way; empty if the body was not encrypted.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
         it; empty if there was none.
-    epoch: a number that rises when another trigger takes over the queue, so that late calls from earlier triggers can
-        be detected; 0 for none.
+    epoch: a number that increases when another trigger takes over the queue, so that late calls from earlier triggers
+        can be detected; 0 for none.
     packet: the whole packet, in the form that `mqproto.simulator.client.ReceivedMessage` reads.
-    origin: the origin in its envelope.
+    origin: the origin in the message's envelope.
     """
 
     message: str
@@ -152,7 +153,7 @@ class Call:
 
     @property
     def content(self) -> Body:
-        """Return the body, which each call decodes again."""
+        """Return the body. It is decoded again each time that this is called."""
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
@@ -186,7 +187,7 @@ class Call:
         return said | headers_of(options)
 
     def as_json(self) -> bytes:
-        """Return the JSON of `mqproto receive --json` for the message, with its decoded body."""
+        """Return the message in the JSON form of `mqproto receive --json`, with its decoded body."""
         said = message_as_json(ReceivedMessage(self.packet, self.delivery_count))
         if not self.admin_queue:
             # Else it may be a gateway's.
@@ -199,12 +200,12 @@ class Call:
 class Answer(NamedTuple):
     """How a call ended.
 
-    attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
+    attempt: SUCCEEDED; FAILED_FOR_GOOD after a business error; or FAILED_FOR_NOW after a system error.
     reason: one line; for a business error it begins with the service code.
     retry_after_s: the minimum number of seconds until the next attempt, as requested by the consumer.
-    cause: for a system error, a word that equal failures share.
-    is_unseen: whether the consumer has not seen the message, so the message is not the cause.
-    is_in_doubt: whether it is unknown whether the consumer has processed the message.
+    cause: for a system error, a word that is the same for all failures with this cause.
+    is_unseen: whether the consumer has not seen the message, so that the message cannot be the cause.
+    is_in_doubt: whether it is unknown if the consumer has processed the message.
     """
 
     attempt: Attempt
@@ -234,15 +235,16 @@ def system_error(
     is_unseen: bool = False,
     is_in_doubt: bool = False,
 ) -> Answer:
-    """Return a system error, after which the consumer may have received the message. By default the reason is also the
-    cause.
+    """Return a system error, after which the consumer may have received the message.
+
+    The cause is the reason by default.
     """
     reason = one_line(reason)
     return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen, is_in_doubt)
 
 
 def one_line(text: str) -> str:
-    """Return any text as one line that is safe in a log."""
+    """Return any text as one line that is safe in a log and is cut if it is too long."""
     line = "".join(char if char.isprintable() else " " for char in text)
     line = " ".join(line.split())
     return line if len(line) <= REASON_LIMIT else f"{line[: REASON_LIMIT - 3]}..."
@@ -257,7 +259,7 @@ ALWAYS: Final = {
     "accept-encoding": ("Accept-Encoding", "identity"),
     "connection": ("Connection", "keep-alive"),
 }
-"""Default headers, by names in lower case; a message or an operator may replace them."""
+"""The default headers, keyed by their names in lower case; a message or an operator may replace them."""
 
 
 class HttpEndpoint:
@@ -270,7 +272,7 @@ class HttpEndpoint:
         self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
-        """Post a call once, without repeating it.
+        """Post a call once; it is never repeated.
 
         Raises:
             HttpError: there is no connection, or no readable answer.
@@ -291,8 +293,9 @@ class HttpEndpoint:
 
 
 async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-    """Return a URL's answer. Redirections are not followed, cookies are not kept, and proxies named in the environment
-    are not used.
+    """Post to a URL, and return its answer.
+
+    Redirections are not followed, cookies are not kept, and proxies named in the environment are not used.
 
     Raises:
         HttpError: there is no connection, or no readable answer.
@@ -305,14 +308,14 @@ async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Ma
 async def endpoint(
     url: str, access: Access | None = None, *, as_json: bool = False
 ) -> AsyncIterator[HttpEndpoint]:
-    """Return the endpoint of a URL.
+    """Yield the endpoint of a URL.
 
     Args:
-        access: its TLS context, headers and secrets.
+        access: the TLS context, headers and secrets for the endpoint.
         as_json: whether to post `Call.as_json` instead of the body.
 
     Raises:
-        UsageError: the text is not a URL of HTTP.
+        UsageError: the text is not an HTTP URL.
     """
     parsed = url_of_http(url)
     access = access or Access()
@@ -324,7 +327,7 @@ def url_of_http(url: str) -> httpx.URL:
     """Return a URL to which messages can be posted.
 
     Raises:
-        UsageError: the text is not such a URL.
+        UsageError: the text is not an HTTP URL.
     """
     try:
         parsed = httpx.URL(url)
@@ -336,10 +339,10 @@ def url_of_http(url: str) -> httpx.URL:
 
 
 class HttpCallee:
-    """A consumer behind HTTP.
+    """A consumer that is called over HTTP.
 
     Args:
-        error_field: a field of an answer's JSON that has a service code, with any status; empty for none.
+        error_field: a field in the JSON of an answer that has a service code, whatever the status; empty for none.
     """
 
     def __init__(self, endpoint: HttpEndpoint, error_field: str = "") -> None:
@@ -347,7 +350,7 @@ class HttpCallee:
         self._error_field = error_field
 
     async def call(self, call: Call) -> Answer:
-        """Post the message; return the meaning of the response."""
+        """Post the message; return what the response means."""
         try:
             response = await self._endpoint.post(call)
         except HttpError as error:
@@ -358,7 +361,7 @@ class HttpCallee:
 
 
 def meaning(response: Response, error_field: str = "") -> Answer:
-    """Return the meaning of a response by the table of this module."""
+    """Return what a response means, according to the table of this module."""
     status = response.status
     if 200 <= status < 300:
         if not error_field:
@@ -391,8 +394,9 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
 
 
 def _problem(response: Response) -> Answer | None:
-    """Return the business error in a problem, if it is one. Members of wrong types are ignored. The response's status
-    counts, not the problem's.  [RFC 9457] 3.1
+    """Return the business error that a problem describes; None if it describes none.
+
+    Members of wrong types are ignored. The response's status counts, not the problem's.  [RFC 9457] 3.1
     """
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
     problem = object_in(response)
@@ -418,7 +422,10 @@ def object_in(response: Response) -> dict[str, Any] | None:
 
 
 def retry_after_s(value: str) -> float:
-    """Return the wait in a Retry-After header, in seconds or as a date; 0 if it cannot be read.  [RFC 9110] 10.2.3"""
+    """Return the number of seconds that a Retry-After header asks to wait, given as a number or a date.
+
+    Return 0 if the header cannot be read.  [RFC 9110] 10.2.3
+    """
     try:
         if value.isascii() and value.isdigit():
             seconds = float(value[:10])
@@ -430,13 +437,13 @@ def retry_after_s(value: str) -> float:
 
 
 def in_words(error: HttpError) -> str:
-    """Describe in words what went wrong with a connection."""
+    """Return, in words, what went wrong with a connection."""
     what = NOT_THERE if isinstance(error, NotConnectedError) else BROKEN
     return f"{what} ({_of_tls(error) or str(error) or type(error.__cause__ or error).__name__})"
 
 
 def _of_tls(error: BaseException) -> str:
-    """Return the TLS error behind an error; empty if there is none."""
+    """Return a description of the TLS error that caused an error; empty if there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -449,13 +456,13 @@ def _of_tls(error: BaseException) -> str:
 
 
 class PythonCallee:
-    """A consumer that is a function with a Call as its argument: a coroutine function for trio, or a function that runs
-    in a thread.
+    """A consumer that is a Python function with a Call as its argument.
 
-    A thread cannot be ended from outside, so a function that takes too long continues, and its result is dropped.
+    It is either a coroutine function for trio, or a function that runs in a thread. A thread cannot be ended from
+    outside, so a function that takes too long continues, and its result is dropped.
 
     Args:
-        parallel: how many calls may run at once.
+        parallel: the number of calls that may run at the same time.
     """
 
     def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:
@@ -463,7 +470,7 @@ class PythonCallee:
         self._limiter = trio.CapacityLimiter(parallel + SPARE_THREADS)
 
     async def call(self, call: Call) -> Answer:
-        """Call the function; return the meaning of its result."""
+        """Call the function; return what its result means."""
         try:
             await called(self._function, call, self._limiter)
         except BusinessError as error:
@@ -475,7 +482,7 @@ class PythonCallee:
 
 
 async def called(function: Callable[[Call], Any], call: Call, limiter: trio.CapacityLimiter) -> Any:
-    """Call a function of either kind; return its result."""
+    """Call a function, which may be a coroutine function; return its result."""
     if inspect.iscoroutinefunction(function):
         return await function(call)
     return await trio.to_thread.run_sync(function, call, abandon_on_cancel=True, limiter=limiter)

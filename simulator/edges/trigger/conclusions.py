@@ -1,5 +1,4 @@
-"""Carries out the outcome of a delivery: a copy, a count, lines in the log and on the screen, or a hold on the
-queue."""
+"""Carries out the outcome of a delivery: a copy, a count, lines in logs and on the screen, or a hold."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ from mqproto.simulator.edges.trigger.schedule import Schedule
 
 
 class RollBackError(Exception):
-    """Ends a transaction without a commit."""
+    """Raised to end a transaction without a commit."""
 
 
 class Brake:
-    """Holds a queue while its breaker is open, and reports each hold once."""
+    """Holds a queue while the queue's breaker is open, and reports each hold once."""
 
     def __init__(self, breaker: Breaker, schedule: Schedule[MessageId], log: FilteringBoundLogger) -> None:
         self.breaker = breaker
@@ -41,7 +40,11 @@ class Brake:
             self._hold(pause_s)
 
     def heed(self, ending: Ending) -> bytes:
-        """Hold the queue, or release it. Return the note to keep for later leaders."""
+        """Hold the queue or release it, as its breaker says. Return the note to keep for later leaders.
+
+        Args:
+            ending: the outcome of the last delivery.
+        """
         held, was_held = self.breaker.held, self._is_on_hold
         self._is_on_hold = held is not None
         if held is None:
@@ -55,7 +58,7 @@ class Brake:
         return kept(self.breaker.state)
 
     def _hold(self, pause_s: float, *, is_news: bool = True) -> None:
-        """Hold the queue for this long."""
+        """Hold the queue for `pause_s` seconds."""
         held = self.breaker.held
         assert held is not None
         self._is_on_hold = True
@@ -73,7 +76,7 @@ class Brake:
 class Conclusions:
     """Carries out the decisions about messages, and reports their outcomes.
 
-    endings: the number of deliveries by outcome.
+    endings: the number of deliveries, keyed by outcome.
     """
 
     def __init__(
@@ -86,12 +89,12 @@ class Conclusions:
         self._failures = FirstFailures(place, say)
 
     def copy_to(self, ending: Ending) -> str:
-        """Return the queue that gets a copy; empty for none."""
+        """Return the queue that gets a copy of the message; empty if there is no such queue."""
         error_queue = self._policy.error_queue
         return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
     def carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
-        """End the transaction according to the decision.
+        """Carry out, in the transaction of a message, what was decided about the message.
 
         Raises:
             RollBackError, Reject: the transaction must not commit.
@@ -113,19 +116,19 @@ class Conclusions:
         taken.send(queue, copy_for(message, note))
 
     def broken(self, message: str, ending: Ending, next_try_s: float, *, on_screen: bool) -> None:
-        """Note that a decision was not carried out; the outcome is `ending` instead."""
+        """Record that a decision was not carried out, and that the outcome is `ending` instead."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason, next_try_s=next_try_s)
         if on_screen:
             self._failures.retried(message, ending.reason, next_try_s)
 
     def fenced(self, message: str, ending: Ending) -> None:
-        """Note that another trigger has taken over in the meantime."""
+        """Record that another trigger has taken over in the meantime."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason)
 
     def rolled_back(self, message: str, ending: Ending, *, on_screen: bool) -> float:
-        """Note that a message will be attempted again. Return the seconds until then."""
+        """Record that a message will be attempted again. Return the number of seconds until then."""
         self.endings[ending.waypoint] += 1
         delay_s = self._policy.retries.delay_s(ending.attempt, message)
         delay_s = round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
@@ -135,7 +138,7 @@ class Conclusions:
         return delay_s
 
     def settled(self, message: str, ending: Ending) -> None:
-        """Note that a message has left the queue for good."""
+        """Record that a message has left the queue for good."""
         self.endings[ending.waypoint] += 1
         log, facts = self._log_of(message, ending), {"reason": ending.reason} if ending.reason else {}
         if not ending.failure:

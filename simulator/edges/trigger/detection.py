@@ -1,8 +1,8 @@
-"""The three steps of mqproto/edge/exactlyonce.py, carried out for the messages of one queue.
+"""Carries out the three steps of mqproto/edge/exactlyonce.py for the messages of one queue.
 
-Their order keeps the promise: a message is STARTED on disk before its consumer is called, and its outcome is in the
-history before it leaves its queue. If a program dies in between, the message is not processed again unless a resolver
-or an operator says so.
+The order of the steps keeps the promise: a message is STARTED on disk before its consumer is called, and its outcome is
+in the history before it leaves its queue. If a program dies in between, the message is not processed again unless a
+resolver or an operator says so.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ REMEMBERED_LIMIT: Final = 10_000
 
 
 def scope_of(queue: str) -> str:
-    """Return the scope of triggers' documents about a queue in the document history."""
+    """Return the scope, in the document history, of the documents of triggers about a queue."""
     return f"trigger/{queue}"
 
 
 class Found(NamedTuple):
-    """The state of a message for its trigger.
+    """What a trigger knows about a message.
 
     verdict: None if the resolver has to be asked.
-    attempt: the number of this attempt: the delivery count or, if that is unknown, the higher count of the history and
-        our memory.
-    reason: why it is not new, in one line.
+    attempt: the number of this attempt: the delivery count or, if that is unknown, the higher of the counts in the
+        history and in our memory.
+    reason: why the message is not new, in one line.
     doubt: why it is unknown whether a new message was processed after all, such as a call without an answer; otherwise
         empty.
     """
@@ -54,8 +54,8 @@ class Detection:
         owner: the name of this trigger, which outlives its process.
         history: the document history; None if none is used.
         resolver: the document resolver; None if there is none.
-        enabled: whether duplicates are detected. If not, each delivery counts as new, and a message may be processed
-            more than once.
+        enabled: whether duplicates are detected. If not, each delivery counts as that of a new message, and a message
+            may be processed more than once.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Detection:
         self.resolver = resolver
         self.queue = queue
         self.epoch = 0
-        """The epoch of the leader that writes; 0 for none."""
+        """The epoch of the leader for which this writes; 0 for none."""
         self._scope = scope_of(queue)
         self._owner = owner
         self._history = history
@@ -84,7 +84,7 @@ class Detection:
         self._catching_up = trio.Lock()
 
     def lead(self, epoch: int) -> None:
-        """Write everything with this epoch from now on, and forget unwritten outcomes of earlier epochs."""
+        """Use this epoch for all that is written from now on, and forget unwritten outcomes of earlier epochs."""
         if epoch != self.epoch:
             self._unrecorded.clear()
             self._deliveries.clear()
@@ -102,7 +102,9 @@ class Detection:
             self._in_hand.pop(key).set()
 
     async def is_gateways(self, queue: str) -> bool:
-        """Return whether the queue with this format name gets the acknowledgments of a gateway with the same history.
+        """Return whether the queue with this format name gets acknowledgments for a gateway.
+
+        Only gateways with the same history count.
 
         Raises:
             HistoryError: the history is not available.
@@ -112,11 +114,12 @@ class Detection:
         return (await self._history.look(OWN_QUEUES, queue)).entry is Entry.STARTED
 
     async def judge(self, call: Call, *, patient: bool = False) -> Found:
-        """Take steps 1 and 2. If a history is used and does not have the message, the message is STARTED there from now
-        on.
+        """Take steps 1 and 2.
+
+        If a history is used and does not have the message, the message is now STARTED there.
 
         Args:
-            patient: whether the call may wait to share a flush with others.
+            patient: whether this may wait to share a flush with other calls.
 
         Raises:
             HistoryError: the history is not available.
@@ -152,7 +155,7 @@ class Detection:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a history keeps the outcome of each message."""
+        """Whether there is a history, which keeps the outcome of each message."""
         return self._history is not None
 
     async def record(self, key: str, attempt: Attempt, outcome: str = "", *, patient: bool = False) -> None:
@@ -162,11 +165,11 @@ class Detection:
         need not wait for that, because until then it is STARTED there.
 
         Args:
-            outcome: why it failed for good, or why it failed for now with an unknown result.
-            patient: whether the call may wait to share a flush with the beginning of the next message.
+            outcome: why the message failed for good, or why it failed for now with an unknown result.
+            patient: whether this may wait to share a flush with the beginning of the next message.
 
         Raises:
-            FencedError: another trigger has taken over. For that trigger the message is STARTED, and in doubt.
+            FencedError: another trigger has taken over. For that trigger, the message is STARTED and in doubt.
         """
         if self._history is None:
             return
@@ -181,7 +184,7 @@ class Detection:
                 raise
 
     async def catch_up(self) -> None:
-        """Write the outcomes that the history lacks.
+        """Write the outcomes that could not be written to the history earlier.
 
         Raises:
             HistoryError: the history cannot be written.
@@ -212,7 +215,7 @@ class Detection:
         return True
 
     def settled(self, message: str) -> None:
-        """Note that the message with this identifier has left its queue."""
+        """Record that the message with this identifier has left its queue."""
         self._deliveries.pop(message, None)
 
 

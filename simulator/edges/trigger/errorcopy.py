@@ -1,11 +1,11 @@
-"""Makes copies for the error queue: the message, and the reason why it is there.
+"""Makes copies for the error queue, with the message and the reason why it is there.
 
     body, label, body type, application tag, response queue, SID    unchanged
     correlation id    the message's identifier, 20 bytes
     extension         JSON: the message's envelope, and in addition `failure`, `reason`, `attempts`, `message`, `queue`,
                       `correlation`, `admin_queue`, `acknowledgments`
 
-`Envelope.of` and `FailureNote.of` each read their part of it. `original_of` makes the message again.
+`Envelope.of` and `FailureNote.of` each read their own part of the extension. `original_of` restores the message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from mqproto.simulator.client.talk import privacy
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
-    """Return a copy for an error queue. If the body leaves no room, the reason or the whole note is left out."""
+    """Return a copy of a message for an error queue.
+
+    If the body leaves no room for them, the reason or the whole note is left out.
+    """
     correlation = message.record.properties.correlation_id
     envelope = Envelope.of(message.extension)
     is_enveloped = envelope != Envelope()
@@ -58,7 +61,7 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
 
 
 def _like(message: ReceivedMessage) -> Draft:
-    """Return a draft with the properties that a copy shares with its message."""
+    """Return a draft with the properties that a copy has in common with its message."""
     level, algorithm = privacy(message.cipher, encrypts=bool(message.cipher))
     return Draft(
         body=message.body,
@@ -73,10 +76,10 @@ def _like(message: ReceivedMessage) -> Draft:
 
 
 def original_of(copy: ReceivedMessage) -> Draft:
-    """Return the original of a copy, as a draft that can be sent to its queue again. If it fails there, it becomes a
-    dead letter.
+    """Return the original of a copy, as a draft that can be sent to its queue again.
 
-    Its id is the producer's id or, without one, its old identifier, by which its trigger recognizes it.
+    If it fails there, it becomes a dead letter. Its id is the producer's id or, if there is none, its old identifier,
+    by which its trigger recognizes it.
 
     Raises:
         UsageError: the message is not such a copy.

@@ -1,4 +1,4 @@
-"""Judges a delivered message: decides whether it is new, and what its consumer's answer means."""
+"""Judges each delivered message: whether it is new, and what its consumer's answer means."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
-"""The type of the error in the span of an attempt."""
+"""The type of error that is shown in the span of an attempt, keyed by how the attempt failed."""
 
 T = TypeVar("T")
 
 
 class TriggerEvent(StrEnum):
-    """The words of the log for the events of a message."""
+    """The words that the log uses for the events of a message."""
 
     ATTEMPTED = "attempted"
     COMMITTED = "committed"
@@ -49,10 +49,10 @@ class TriggerEvent(StrEnum):
 class Ending(NamedTuple):
     """The outcome of a delivered message.
 
-    waypoint: the last event that is logged for it.
+    waypoint: the last event that is logged for the message.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if there is no copy.
     retry_after_s: for a message that is rolled back, the minimum number of seconds until the next attempt.
-    pause_s: the minimum number of seconds until the next attempt for the whole queue, if its breaker holds it;
+    pause_s: the minimum number of seconds until anything in the queue is attempted, if its breaker holds the queue;
         otherwise None.
     """
 
@@ -65,16 +65,16 @@ class Ending(NamedTuple):
 
 
 class TriggerJudge:
-    """Decides the outcome of each message of a queue, and calls the consumer for new ones.
+    """Decides the outcome of each message of a queue, and calls the consumer for new messages.
 
     Args:
         consumer: the consumer to call.
-        breaker: gets the consumer's successes and failures.
-        confirm: checks, right before a call, that no other trigger has taken over.
-        limit: how often a message may be delivered.
-        timeout_s: how many seconds a consumer or resolver may take to answer.
+        breaker: notified of the consumer's successes and failures.
+        confirm: checks, just before a call, that no other trigger has taken over.
+        limit: the maximum number of times that a message may be delivered.
+        timeout_s: the number of seconds within which a consumer or resolver must answer.
         log: gets a line for each attempt.
-        traces: makes a span for each attempt, if traces are requested.
+        traces: makes a span for each attempt if traces are requested.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class TriggerJudge:
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self.history_is_away = False
-        """Whether no message can be judged until `history_is_back`."""
+        """Whether no message can be judged until `history_is_back` returns True."""
         self.is_fenced = False
-        """Whether another trigger has taken over. If so, nothing is judged until `lead`."""
+        """Whether another trigger has taken over. If so, nothing is judged until `lead` is called."""
         self.answers = dict.fromkeys(Attempt, 0)
         self.answered = Durations()
-        """How long the consumer took to answer, as a histogram; a timeout counts with its limit."""
+        """A histogram of how long the consumer took to answer; a timeout counts with the full time limit."""
         self._consumer = consumer
         self._detection = detection
         self._breaker = breaker
@@ -111,7 +111,7 @@ class TriggerJudge:
         return self._stop_s < inf
 
     def stop_at(self, stop_s: float) -> None:
-        """Set the time until which the consumer or the resolver may answer."""
+        """Set the time by which the consumer and the resolver must have answered."""
         self._stop_s = stop_s
         for scope in self._calls:
             scope.deadline = min(scope.deadline, stop_s)
@@ -122,7 +122,7 @@ class TriggerJudge:
         self._detection.lead(epoch)
 
     def fence(self) -> None:
-        """Note that another trigger has taken over while calls are pending."""
+        """Record that another trigger has taken over, and cancel the calls that are pending."""
         self.is_fenced = True
         for scope in self._calls:
             scope.cancel()
@@ -136,19 +136,19 @@ class TriggerJudge:
         return not self.history_is_away
 
     def settled(self, message: str) -> None:
-        """Note that the message with this identifier has left its queue."""
+        """Record that the message with this identifier has left its queue."""
         self._detection.settled(message)
         self._breaker.settled(message)
 
     async def decide(
         self, message: ReceivedMessage, decided: Callable[[], None] = lambda: None, *, patient: bool = False
     ) -> Ending:
-        """Decide about a message, and call its consumer if it is new.
+        """Decide what happens to a message, and call its consumer if it is new.
 
         Args:
-            decided: called when its consumer has processed it, before the history has this outcome. Later messages
-                begin in the history in the same transaction as this outcome, or after it.
-            patient: whether other messages that are being attempted may share its flush.
+            decided: called when the consumer has processed the message, before the history has this outcome. Later
+                messages begin in the history in the same transaction as this outcome, or after it.
+            patient: whether this may wait so that other messages that are being attempted can share its flush.
         """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
@@ -196,6 +196,7 @@ class TriggerJudge:
 
         Args:
             doubt: as in `Found`.
+            decided: as in `decide`.
         """
         try:
             await self._confirm()
@@ -263,7 +264,7 @@ class TriggerJudge:
         return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the answer of a consumer or resolver; None if the answer takes too long."""
+        """Return the answer of a consumer or resolver; None if it does not arrive in time."""
         deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
         with trio.CancelScope(deadline=deadline_s) as scope:
             self._calls.add(scope)
@@ -280,7 +281,7 @@ class TriggerJudge:
 
 
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
-    """Return the call for a message, made by the leader of an epoch."""
+    """Return the call for a message, with the epoch of the leader that makes it."""
     envelope = Envelope.of(message.extension)
     return Call(
         message=str(message.id),

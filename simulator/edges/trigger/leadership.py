@@ -1,17 +1,19 @@
-"""Lets one of several triggers deliver from a queue. The others stand by, and one of them takes over when it is lost.
+"""Lets one of several triggers deliver from a queue.
 
-The document history names the leader (simulator/edges/history/leaders.py). A leader raises its beat three times in a
-lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended. The
+The others stand by, and one of them takes over if that trigger is lost.
+
+The document history names the leader (simulator/edges/history/leaders.py). A leader increases its beat three times in a
+lease. A standby takes over if the beat has not changed for a lease, or at once if the leader has certainly ended. The
 cases are:
 
-    resigned, or its process is gone: its lock is free      at once
-    stopped, or cut off from the history                    a lease later
-    comes back after that                                   it is fenced: writes nothing, calls nobody, stands by
+    it resigns, or its process is gone: its lock is free    another takes over at once
+    it is stopped, or cut off from the history              another takes over a lease later
+    it comes back after that                                it is fenced: it writes nothing, calls nobody, stands by
 
 A leader sends its epoch with all its actions. The history checks it at each write. The node, when asked for messages,
-takes back the messages of earlier epochs, so that the order is restored. The consumer, which gets it as MQ-Epoch, may
-refuse late calls. For the next leader, messages that an earlier leader was processing are in doubt. Without a history
-there is no leader, and each trigger takes messages that the others have not taken.
+takes back the messages of earlier epochs, so that the order is restored. The consumer, which gets the epoch as
+MQ-Epoch, may refuse late calls. For the next leader, messages that an earlier leader was processing are in doubt.
+Without a history there is no leader, and each trigger takes messages that the others have not taken.
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 10.0
 BEATS: Final = 3
-"""How many beats there are in a lease."""
+"""The number of beats in a lease."""
 LOCK_S: Final = 2.0
-"""The maximum number of seconds for which a program that checks a lock may keep the lock from its owner."""
+"""The number of seconds for which a program tries to get its lock, which checks may hold briefly."""
 TICKET_BITS: Final = 62
 
 
 class Leadership:
-    """One trigger's part in the choice of a leader.
+    """The part of one trigger in the choice of a leader.
 
     Args:
-        history: the document history; with None, this trigger leads at once and forever, with epoch 0.
+        history: the document history; if None, this trigger leads at once and for good, with epoch 0.
         scope: the name of the queue in the history.
-        name: this trigger's name; no two running triggers have the same.
-        lease_s: how many seconds to wait for a silent leader.
-        is_gone: returns whether the process of the trigger with this name has certainly ended.
+        name: the name of this trigger; no two running triggers have the same name.
+        lease_s: the number of seconds to wait for a silent leader.
+        is_gone: returns whether the process of the trigger with a given name has certainly ended.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Leadership:
         self._seen_s = 0.0
 
     async def begin(self, log: FilteringBoundLogger, on_standby: Callable[[], None]) -> None:
-        """Return when this trigger leads.
+        """Wait until this trigger leads.
 
         Args:
             on_standby: called when it is certain that another trigger leads.
@@ -111,7 +113,7 @@ class Leadership:
             await trio.sleep(self._lease_s / BEATS)
 
     async def keep(self) -> None:
-        """Show that this trigger is alive, as long as it leads.
+        """Show regularly that this trigger is alive, as long as it leads.
 
         Raises:
             FencedError: another trigger has taken over.
@@ -126,8 +128,9 @@ class Leadership:
                 continue  # Nobody can take over either, or else it is heard of at the next beat.
 
     async def confirm(self, *, at_once: bool = False) -> None:
-        """Check that no other trigger has taken over, because a process may be stopped at any point, and for any length
-        of time.
+        """Check that no other trigger has taken over.
+
+        This is necessary because a process may be stopped at any point, and for any length of time.
 
         Args:
             at_once: whether to ask the history in any case.
@@ -140,10 +143,10 @@ class Leadership:
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """Handle a refusal by the node because a later epoch's trigger receives. The history should also know this
-        epoch.
+        """Handle a refusal by the node because a trigger with a later epoch receives from the queue.
 
-        If it does not, the epoch is from another history that also has this queue, and an operator has to choose.
+        The history should also know that epoch. If it does not, the epoch is from another history that also has this
+        queue, and an operator has to choose.
 
         Raises:
             FencedError: another trigger has taken over.
@@ -164,7 +167,8 @@ class Leadership:
         """Store a note for the next leader.
 
         Raises:
-            FencedError, HistoryError: the note is not stored, or this is unknown.
+            FencedError: another trigger has taken over; the note is not stored.
+            HistoryError: it is not known whether the note is stored.
         """
         self.note = note
         if self._history is not None:
@@ -186,7 +190,7 @@ class Leadership:
 
 
 def lock_of(directory: Path, node: str, name: str) -> Path:
-    """Return the file that the trigger of this name locks while it runs.
+    """Return the file that the trigger with this name locks while it runs.
 
     Raises:
         UsageError: a trigger cannot have this name.
@@ -195,7 +199,11 @@ def lock_of(directory: Path, node: str, name: str) -> Path:
 
 
 def has_ended(directory: Path, leader: str) -> bool:
-    """Return whether the process of a leader, by its name in the history, has certainly ended."""
+    """Return whether the process of a leader has certainly ended.
+
+    Args:
+        leader: the leader's name in the history.
+    """
     node, _, name = leader.rpartition(" ")
     return bool(node) and is_free(lock_of(directory, node, name))
 
@@ -223,7 +231,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether nobody holds a lock; False if the lock never existed, because nothing is known then."""
+    """Return whether nobody holds a lock; False if its file cannot be read, which leaves it unknown."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

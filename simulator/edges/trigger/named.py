@@ -1,4 +1,4 @@
-"""Loads the function of a `module:function` from the command line."""
+"""Loads the function that the command line names as `module:function`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mqproto.base.errors import UsageError
 
 
 def find(name: str, usage: str) -> Any:
-    """Return the object with this name. Modules are also searched for in the working folder.
+    """Return the object with this name. Modules are also looked for in the working folder.
 
     Args:
-        usage: the right form of the option, for the error.
+        usage: the correct form of the option, for the error.
 
     Raises:
         UsageError: there is no such object.
@@ -35,7 +35,7 @@ def find(name: str, usage: str) -> Any:
 
 
 def function(name: str, usage: str) -> Callable[..., Any]:
-    """Return the function of this name.
+    """Return the function with this name.
 
     Raises:
         UsageError: there is no such function.

@@ -1,11 +1,11 @@
 """Step 3 of duplicate detection: a document resolver says whether a message has been processed.
 
-A document resolver is an HTTP endpoint or a Python function. Messages are posted to the endpoint as to a consumer, and
-it answers, for example, `{"status": "NEW"}`; the function takes a Call and returns the word. The words are those of
-"Execute Document Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If the resolver cannot
-be asked now, it is asked when the message is delivered again. This is so if there is no connection or no answer in
-time, after a status 5xx, 408, 425 or 429, or if the function raises OSError. If it fails in another way, or gives
-another answer, the message is in doubt.
+A document resolver is an HTTP endpoint or a Python function. Messages are posted to the endpoint as they are to a
+consumer, and it answers, for example, `{"status": "NEW"}`; the function takes a Call and returns the word. The words
+are those of "Execute Document Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If the
+resolver cannot be asked now, it is asked when the message is delivered again. This is the case if there is no
+connection or no answer in time, after a status 5xx, 408, 425 or 429, or if the function raises OSError. If it fails in
+another way, or gives another answer, the message is in doubt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Resolution(NamedTuple):
     """A resolver's answer about a message.
 
     verdict: None if the resolver could not be asked.
-    reason: why the message is in doubt, if that is not the resolver's own answer.
+    reason: why the resolver could not be asked, or why the message is in doubt if the resolver did not say so itself.
     """
 
     verdict: Verdict | None
@@ -46,15 +46,15 @@ class Resolution(NamedTuple):
 
 
 class Resolver(Protocol):
-    """Knows whether a message has been processed."""
+    """Determines whether a message has been processed."""
 
     async def resolve(self, call: Call) -> Resolution:
-        """Return the resolution for a message. The caller limits the time."""
+        """Return what the resolver says about a message. The caller limits the time."""
         ...
 
 
 class HttpResolver:
-    """A resolver behind HTTP."""
+    """A resolver that is asked over HTTP."""
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
         self._endpoint = endpoint
@@ -74,10 +74,10 @@ class HttpResolver:
 
 
 class PythonResolver:
-    """A resolver that is a function, of either kind that a consumer may be.
+    """A resolver that is a Python function, of one of the two kinds that a consumer may be.
 
     Args:
-        parallel: how many calls may run at once.
+        parallel: the number of calls that may run at the same time.
     """
 
     def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""A trigger as a process, which calls a service for each message of a queue until SIGTERM or SIGINT."""
+"""The process of a trigger, which calls a service for each message of a queue until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ ANSWERS: Final = {
 
 
 async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
-    """Run a trigger until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+    """Run a trigger until SIGTERM or SIGINT.
 
-    Prints a line that begins with `ready` when the node has answered.
+    Its log is kept with the stores, where `mqproto history` looks for it.
+
+    This prints a line that begins with `ready` when the node has answered.
 
     Raises:
-        UsageError: there is no such queue, URL or function, a queue for copies does not take them, or a trigger of this
-            name runs already.
+        UsageError: there is no such queue, URL or function; a queue for copies does not accept them; or a trigger with
+            this name is already running.
         HistoryError: the history is not available.
     """
     metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
@@ -137,7 +139,7 @@ async def _start_metrics(
     trigger: Trigger,
     log: FilteringBoundLogger,
 ) -> None:
-    """Serve metrics. The libraries for metrics are imported only here, on demand.
+    """Serve metrics. The libraries for this are imported only when metrics are requested.
 
     Raises:
         UsageError: the address is not available.
@@ -178,17 +180,19 @@ async def _start_metrics(
 
 
 def error_queue_of(queue: str) -> str:
-    """Return the default error queue of a queue."""
+    """Return the name of the default error queue for a queue."""
     return f"{queue.removeprefix('system$;')}-errors"
 
 
 @asynccontextmanager
 async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator[Client]:
-    """Yield a client of the node, after making the error queue if it is missing. If its name is empty, no queue is
-    made.
+    """Yield a client of the node, after making the error queue if it is missing.
+
+    Args:
+        error_queue: the name of that queue; empty for none.
 
     Raises:
-        UsageError: there is a queue of this name that does not take copies.
+        UsageError: there is a queue of this name that does not accept copies.
     """
     async with connect(place.topology, node, place.directory) as client:
         if error_queue:
@@ -218,7 +222,7 @@ def _to_nobody(_: str) -> None: ...
 
 
 def _given_to(options: TriggerOptions) -> str:
-    """Describe in words how each message is processed, without passwords or tokens in URLs."""
+    """Return, in words, how each message is processed. Passwords and tokens in URLs are left out."""
     return f"posted to {shown(options.url)}" if options.url else f"given to {options.call}"
 
 
@@ -274,7 +278,7 @@ async def _hook(
 
 
 class Meant(NamedTuple):
-    """The meaning of the names that were given on the command line."""
+    """What the names that were given on the command line refer to."""
 
     place: Place
     node: str
@@ -283,12 +287,13 @@ class Meant(NamedTuple):
 
 
 async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
-    """Return the meaning of the names as soon as it is known. It may be that only a node that is not running yet knows
-    the queue.
+    """Return what the names refer to, as soon as it is known.
+
+    It may be that the only node that knows the queue is not running yet.
 
     Raises:
         UsageError: no node has such a queue, and all nodes that may have it are running; or a queue for copies does not
-            take any.
+            accept any.
         FormatNameError: a name is not valid.
     """
     since, is_told = trio.current_time(), False
@@ -320,7 +325,7 @@ async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
 
 
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:
-    """Return the policy with the node's own names for its queues."""
+    """Return the policy with the names that the node itself uses for its queues."""
     return replace(
         policy,
         error_queue=policy.error_queue and place.name_at(node, policy.error_queue),

@@ -1,9 +1,12 @@
-"""Decides which message a trigger attempts next, and when it leases another. Groups are ordered, and run in parallel.
+"""Decides which message a trigger attempts next, and when it leases another.
+
+Groups are ordered, and run in parallel.
 
 A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
-wait for it. If the queue then hands out another message, the first is no longer there. A message that is decided and
-about to leave the queue delays nothing, because the next message of its group is leased by then. This module has no
-sockets and no clock: time is an argument, and the owner of a schedule reports events.
+wait for it. If the queue then hands out a different message, the first one is no longer there. A message whose outcome
+is decided, and which is about to leave the queue, delays nothing, because the next message of its group is already
+leased by then. This module has no sockets and no clock: time is an argument, and the owner of a schedule reports
+events.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ class _State(Enum):
     RUNNING = auto()
     """The message is leased, and is being attempted."""
     LEAVING = auto()
-    """The message is leased and decided. It will leave the queue, and is not attempted again in any case."""
+    """The message is leased, and its outcome is decided.
+
+    It will leave the queue, and is not attempted again in any case.
+    """
     AWAY = auto()
     """The message is back in the queue, where it is still the first of its group."""
 
@@ -46,17 +52,17 @@ class _Entry(Generic[Message]):
     expected: bool = False
     """Whether the message was in the queue when the pending lease was requested."""
     probes: int = 0
-    """How often the message was attempted while the queue was held."""
+    """The number of times that the message was attempted while the queue was held."""
 
 
 class Schedule(Generic[Message]):
-    """The messages that a trigger has leased, or has given back and will meet again.
+    """The messages that a trigger has leased, or has given back and will get again.
 
     Args:
-        parallel: how many messages are attempted at once, each from another group.
-        leases: how many messages are leased at once. They are being attempted, are leaving, or wait for their group or
-            for a free place.
-        ahead: how many of the waiting messages may be from groups without an attempt.
+        parallel: the number of messages that are attempted at the same time, each from a different group.
+        leases: the number of messages that are leased at the same time. They are being attempted, are leaving, or wait
+            for their group or for a free place.
+        ahead: the number of waiting messages that may be from groups in which no message is being attempted.
         in_order: whether all messages are one group. Then nothing is leased while a message that was rolled back is not
             yet due.
     """
@@ -78,7 +84,10 @@ class Schedule(Generic[Message]):
     # What is to be done
 
     def wants_lease(self, now_s: float) -> bool:
-        """Return whether to request another lease, whose message could be attempted if its group is free."""
+        """Return whether to request another lease.
+
+        Its message could be attempted if the message's group is free.
+        """
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
         if self._held_until_s is not None:
@@ -92,17 +101,19 @@ class Schedule(Generic[Message]):
         )
 
     def _is_short(self, running: int, now_s: float) -> bool:
-        """Return whether fewer messages can be attempted than should be. In order, the next one can always be
-        attempted."""
+        """Return whether too few messages are ready to be attempted.
+
+        If all messages are one group, return True, because the next one can always be attempted.
+        """
         return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
 
     @property
     def running(self) -> int:
-        """How many messages are attempted now."""
+        """The number of messages that are being attempted."""
         return sum(entry.state is _State.RUNNING for entry in self._entries.values())
 
     def start(self, now_s: float) -> list[Message]:
-        """Return the messages whose turn it is; they are attempted from now on."""
+        """Return the messages whose turn it is; they count as being attempted from now on."""
         running = self.running
         if self._held_until_s is None:
             chosen = self._ready(now_s)[: self._parallel - running]
@@ -116,19 +127,18 @@ class Schedule(Generic[Message]):
         return [entry.message for entry in chosen]
 
     def next_s(self, now_s: float) -> float:
-        """Return the time of the next action if no new event comes; infinity for never."""
+        """Return the time of the next action if no event comes first; infinity if there is no such time."""
         if self._held_until_s is not None:
             return self._held_until_s if self._held_until_s > now_s else inf
         return min((entry.due_s for entry in self._entries.values() if entry.due_s > now_s), default=inf)
 
     def _ready(self, now_s: float) -> list[_Entry[Message]]:
-        """Return, in the order of the queue, the first message of each group, if it is leased, waiting and due."""
+        """Return, in queue order, the first message of each group if it is leased, waiting and due."""
         ready = [entry for entry in self._firsts() if entry.state is _State.HELD and entry.due_s <= now_s]
         return sorted(ready, key=lambda entry: entry.place)
 
     def _firsts(self) -> Iterator[_Entry[Message]]:
-        """Yield, from each group, the message that is being attempted, or else the first message that is not
-        leaving."""
+        """Yield from each group the message being attempted, or else its first message that is not leaving."""
         for line in self._groups.values():
             staying = [entry for entry in line if entry.state is not _State.LEAVING]
             running = (entry for entry in staying if entry.state is _State.RUNNING)
@@ -136,12 +146,14 @@ class Schedule(Generic[Message]):
                 yield next(running, staying[0])
 
     def _probe(self) -> _Entry[Message] | None:
-        """Return the next message of a held queue to attempt. Groups take turns with their first messages, because one
-        of these may be the cause."""
+        """Return the message that is attempted next in a held queue; None if there is none.
+
+        The first messages of the groups take turns, because one of them may be the cause.
+        """
         return min(self._firsts(), key=lambda entry: (entry.probes, entry.place), default=None)
 
     def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:
-        """Return whether to request another lease while the queue is held and the pause is over."""
+        """Return whether to request another lease while the queue is held, once the pause is over."""
         probe = self._probe()
         if len(leased) >= self._limit:
             return False
@@ -155,7 +167,10 @@ class Schedule(Generic[Message]):
     # What happened
 
     def hold(self, until_s: float) -> None:
-        """Hold the queue: from this time on, one message at a time is attempted, even if it is not due."""
+        """Hold the queue until this time.
+
+        After that, only one message at a time is attempted, even if it is not due.
+        """
         self._held_until_s = until_s
 
     def go_on(self) -> None:
@@ -165,16 +180,19 @@ class Schedule(Generic[Message]):
             entry.probes = 0
 
     def asked(self) -> None:
-        """Note that a lease was requested; there is one such request at a time."""
+        """Record that a lease was requested. There is only one such request at a time."""
         assert not self._asking
         self._asking = True
         for entry in self._entries.values():
             entry.expected = entry.state is _State.AWAY
 
     def leased(self, message: Message, group: Hashable, *, priority: int = 0, size_bytes: int = 0) -> None:
-        """Note that the request was answered with a message.
+        """Record that the request was answered with a message.
 
-        priority: the message's priority; the queue hands out higher ones first.
+        Args:
+            group: the message's group.
+            priority: the message's priority; the queue hands out messages with a higher priority first.
+            size_bytes: the message's size.
         """
         self._asking = False
         entry = self._entries.get(message)
@@ -188,22 +206,23 @@ class Schedule(Generic[Message]):
         self._groups.setdefault(group, []).append(entry)
 
     def nothing_there(self) -> None:
-        """Note that there is no message, which means that somebody else has taken the returned ones."""
+        """Record that the queue has no message, so somebody else has taken those that were given back."""
         self._asking = False
         self._drop_expected(at_least=0)
 
     def not_answered(self) -> None:
-        """Note that the connection broke before the answer, or that the request was withdrawn."""
+        """Record that the connection broke before the answer, or that the request was withdrawn."""
         self._asking = False
 
     def decided(self, message: Message) -> None:
-        """Note that a message will leave the queue, so later messages may continue."""
+        """Record that a message will leave the queue, so that later messages may continue."""
         self._entries[message].state = _State.LEAVING
 
     def given_back(self, message: Message, due_s: float = -inf) -> None:
-        """Note that a message was, or may have been, returned.
+        """Record that a message was, or may have been, given back.
 
-        due_s: the earliest time for the next attempt.
+        Args:
+            due_s: the earliest time for the next attempt.
         """
         entry = self._entries[message]
         entry.state, entry.due_s, entry.expected = _State.AWAY, due_s, False
@@ -211,11 +230,15 @@ class Schedule(Generic[Message]):
             self._held_until_s = max(self._held_until_s, due_s)
 
     def settled(self, message: Message) -> None:
-        """Note that a message has left the queue."""
+        """Record that a message has left the queue."""
         self._forget(self._entries[message])
 
     def _drop_expected(self, at_least: int) -> None:
-        """Drop messages that would have been handed out before, and are therefore gone."""
+        """Drop messages that the queue would have handed out earlier, and that are therefore gone.
+
+        Args:
+            at_least: the minimum priority of such messages.
+        """
         for entry in [*self._entries.values()]:
             if entry.expected and entry.priority >= at_least:
                 self._forget(entry)

@@ -1,8 +1,10 @@
-"""Signs requests by the rules of Standard Webhooks (standardwebhooks.com), so that a consumer can check their origin.
+"""Signs requests by the rules of Standard Webhooks, so that a consumer can check their origin.
 
-webhook-id           the producer's id of the message, or else its identifier; the same at each attempt
+See standardwebhooks.com.
+
+webhook-id           the producer's id of the message, or else its identifier; the same in each attempt
 webhook-timestamp    when it was signed, in seconds of Unix time, so that an old request can be refused
-webhook-signature    for each secret, `v1,` and the base64 of HMAC-SHA256 over ID.TIMESTAMP.BODY
+webhook-signature    for each secret, `v1,` and the Base64 of HMAC-SHA256 over ID.TIMESTAMP.BODY
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ SECRETS_LIMIT: Final = 8
 
 
 def secrets_in(path: Path) -> tuple[bytes, ...]:
-    """Return the secrets in a file that only its owner may read, one per line, each as `whsec_` followed by base64.
+    """Return the secrets in a file that only its owner may read.
 
-    While one secret replaces another, the file has both, and each request has both signatures.
+    Each line has one secret, as `whsec_` followed by Base64. While one secret replaces another, the file has both, and
+    each request has both signatures.
 
     Raises:
-        UsageError: the file is not available, or not valid; no secret is in the text.
+        UsageError: the file is not available, or not valid; the error text contains no secret.
     """
     lines = [line.strip() for line in read_secret(path, "the secrets").splitlines() if line.strip()]
     if not 0 < len(lines) <= SECRETS_LIMIT:
@@ -52,7 +55,7 @@ def _secret(path: Path, number: int, line: str) -> bytes:
 
 
 def signed(secrets: Sequence[bytes], key: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """Return the headers that sign a request; no headers without a secret."""
+    """Return the headers that sign a request; none if there is no secret."""
     if not secrets:
         return {}
     # What is signed has full stops between its parts: one in an id would let it be read as other parts.

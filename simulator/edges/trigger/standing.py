@@ -1,4 +1,4 @@
-"""Reports from the document history which triggers deliver from queues, and which queues are held."""
+"""Reports, from the document history, which triggers deliver from queues and which queues are held."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mqproto.simulator.topology.places import Place
 class TriggerStanding:
     r"""The state of the triggers of one queue.
 
-    queue: such as `destination\orders`.
+    queue: the queue's name, such as `destination\orders`.
     leader: the trigger that delivers; empty if the last one has resigned.
-    has_ended: whether its process has certainly ended.
-    held: why nothing is delivered.
+    has_ended: whether the leader's process has certainly ended.
+    held: why nothing is delivered; None if the queue is not held.
     """
 
     queue: str
@@ -34,10 +34,10 @@ class TriggerStanding:
 
 
 def standings(place: Place, history: str = "") -> list[TriggerStanding]:
-    """Return all queues from which a trigger has delivered, by name.
+    """Return the state of the triggers of each queue from which one has delivered, by the queues' names.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores, if there is one.
+        history: the URL of the document history; empty for the file in the folder of the stores, if there is one.
 
     Raises:
         UsageError, HistoryError: the history is not available.
@@ -60,7 +60,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
 
 
 def told(found: Iterable[TriggerStanding]) -> Iterator[str]:
-    """Yield lines about held queues and the reasons, for people."""
+    """Yield a line for each held queue, with the reason."""
     for one in found:
         if one.held is None:
             continue

@@ -1,4 +1,4 @@
-"""Reports over HTTP how messages ended: all ends at a trigger, or those that a producer wants reported.
+"""Reports over HTTP how messages ended: all at a trigger, or those whose producers want reports.
 
 Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
 (simulator/edges/history/outbox.py), so it outlives the program that sends it:
@@ -6,14 +6,14 @@ Each report is a `Trail`. Before a message leaves its queue, its trail is in the
     a trigger, with --hook                    a message ends ────────────────────────► due ──► told, or given up
     a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
 
-The URL that waits for an end is on disk with the message before its producer gets 200, and armed soon after. The end
-may come before the URL is armed; the later of the two events sends the report. When an operator sends a message again,
-the same URL waits for the end of its next life.
+The URL that waits for an end is on disk with the message before the message's producer gets 200, and is armed soon
+after. The end may come before the URL is armed; the later of the two events sends the report. When an operator sends a
+message again, the same URL waits for the end of the message's next life.
 
-A report is a JSON object, posted once if possible, by the rules for consumers. 200 to 299 means that it is delivered; a
-service code or a problem means that it is given up. After anything else it is posted again, with growing pauses, for
-about two days. Each attempt has the same webhook-id, so receivers can drop duplicates. With secrets it is signed by
-Standard Webhooks.
+A report is a JSON object, which is posted once if possible, by the rules for consumers. 200 to 299 means that it is
+delivered; a service code or a problem means that it is given up. After anything else it is posted again, with growing
+pauses, for about two days. Each attempt has the same webhook-id, so receivers can drop duplicates. If there are
+secrets, it is signed by the rules of Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16,
 """The delays between attempts: 5 s, 20 s, 80 s, ... up to six hours, about two and a half days in total."""
 TIMEOUT_S: Final = 30.0
 TOGETHER: Final = 8
-"""The number of reports sent at once, so that a slow receiver holds up few others."""
+"""The number of reports sent at the same time, so that a slow receiver delays only a few others."""
 AGAIN_S: Final = 1.0
-"""How many seconds to wait before an unavailable history is tried again."""
+"""The number of seconds until an unavailable history is tried again."""
 URL_LIMIT: Final = 2_048
 HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 
@@ -72,17 +72,17 @@ STATES: Final = {
     TriggerEvent.DEAD_LETTERED: State.FAILED,
     TriggerEvent.RETRIEVAL_FAILURE: State.FAILED,
 }
-"""The states in which messages end for a trigger."""
+"""The states in which messages end at a trigger, keyed by the event."""
 
 
 # What is told
 
 
 def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None:
-    """Return the report about a message after its trigger's decision; None if it has not ended.
+    """Return the report about a message after its trigger's decision; None if the message has not ended.
 
     Args:
-        copy_in: the queue that gets a copy, if a copy is made.
+        copy_in: the queue that gets a copy if one is made.
     """
     state = STATES.get(ending.waypoint)
     if state is None or (ending.waypoint is TriggerEvent.DUPLICATE_DROPPED and call.delivery_count == 1):
@@ -102,9 +102,9 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """The facts about a message for whose end a URL waits.
+    """The facts about a message whose end a URL waits for.
 
-    key: its key for its trigger.
+    key: the key by which the message's trigger knows it.
     given: its id from the producer, without the producer's name.
     """
 
@@ -114,17 +114,19 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """Return the name of the end of a message for which a URL waits."""
+    """Return the name that the outbox uses for the end of a message that a URL waits for."""
     return f"{message}/ended"
 
 
 def armed(message: str, about: About, url: str, sender: str) -> Hook:
-    """Return the URL that waits for the end of a message."""
+    """Return the hook that makes a URL wait for the end of a message."""
     return Hook(name_of(message), sender, url, msgspec.json.encode(about), state=Told.ARMED)
 
 
 async def tell_end(history: DocumentHistory, message: str) -> bool:
-    """Report the end of a message, if the history knows the end and a URL waits for it; return whether both are so.
+    """Report the end of a message if the history knows that end and a URL waits for it.
+
+    Return whether both are the case.
 
     Raises:
         HistoryError: the report may not have been stored.
@@ -143,11 +145,12 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Let the URL that waited for a message's end wait for the end of its next life.
+    """Make the URL that waited for a message's end wait for the end of its next life.
 
     Args:
         again: the message's identifier in its next life.
-        queue, key: its destination, and its producer's id, which is empty for none.
+        queue: the message's destination.
+        key: the producer's id; empty for none.
 
     Raises:
         HistoryError: the URL could not be recorded for the next life.
@@ -165,11 +168,13 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot reach.
+    """The URLs that may be called.
 
-    hosts: the hosts that producers may name, as `HOST`, for its scheme's default port, or `HOST:PORT`; None if they may
-        not name any.
-    url: gets reports about messages whose producers name no URL; empty for none.
+    Producers are not trusted, and the gateway can reach hosts that they cannot reach.
+
+    hosts: the hosts that producers may name, as `HOST`, for the default port of the URL's scheme, or as `HOST:PORT`;
+        None if producers may not name any.
+    url: the URL that gets reports about messages whose producers name no URL; empty for none.
     """
 
     hosts: frozenset[str] | None = frozenset()
@@ -177,7 +182,7 @@ class Offer:
 
     @classmethod
     def of(cls, names: Iterable[str], url: str) -> Offer:
-        """Return the offer that an operator has made on the command line.
+        """Return the URLs that an operator has permitted on the command line.
 
         Raises:
             UsageError: a name is not a host, or the URL is not valid.
@@ -197,7 +202,7 @@ class Offer:
         """Check that a producer may name this URL.
 
         Raises:
-            UsageError: the producer may not name it, or it is not a URL.
+            UsageError: the producer may not name it, or it is not a valid URL.
         """
         if len(url) > URL_LIMIT or not (url.isascii() and url.isprintable()):
             raise UsageError(f"a URL has up to {URL_LIMIT:,} characters of printable ASCII")
@@ -210,7 +215,7 @@ class Offer:
             raise UsageError(f"{parsed.host}:{port} is not a host that callbacks go to here")
 
     def chosen(self, asked: str, key: str, admin_queue: str) -> str:
-        """Return the URL for a message's report; empty for none.
+        """Return the URL that gets the report about a message; empty for none.
 
         Args:
             asked: the URL that the message's producer names; empty for none.
@@ -237,9 +242,10 @@ class Teller:
     """Delivers the reports of one sender from the outbox.
 
     Args:
-        sender: its name in the history, which is the same across restarts. No two running senders have the same name.
+        sender: the sender's name in the history, which stays the same across restarts. No two running senders have the
+            same name.
         offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
-        secrets: each report is signed with each of them.
+        secrets: the secrets with each of which every report is signed.
     """
 
     def __init__(
@@ -260,14 +266,14 @@ class Teller:
         self._secrets = secrets
         self._retries = retries
         self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
-        """The number of attempts for each outcome, as the log names it."""
+        """The number of attempts with each outcome, keyed by the log's word for it."""
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
         """Report an end to the operator's URL. When this returns, the report is stored.
 
         Args:
-            epoch: the epoch of the reporting leader, whose scope is the sender; 0 for none.
+            epoch: the epoch of the leader that reports, whose scope is the sender; 0 for none.
 
         Raises:
             HistoryError, FencedError: the report is not stored.
@@ -279,7 +285,7 @@ class Teller:
         self._news.set()
 
     async def tell_if_over(self, message: str) -> None:
-        """Do the same as `tell_end`."""
+        """Do the same as `tell_end`, and begin to deliver the report."""
         if await tell_end(self._history, message):
             self._news.set()
 

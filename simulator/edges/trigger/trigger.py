@@ -1,4 +1,4 @@
-"""Calls a consumer for each message of a queue, in order whatever fails, and only once if possible.
+"""Calls a consumer for each message of a queue, in order despite failures, and only once if possible.
 
 A message is received in a transaction, and its outcome is decided within it, so the decision is part of the same
 transaction as the read. A rollback leaves the message in its place, so nothing is inserted again. Until the next
@@ -52,23 +52,25 @@ from mqproto.simulator.edges.trigger.telling import Teller, end_of
 from mqproto.simulator.node.control import RolledBack
 
 PATIENCE_S: Final = 60.0
-"""How many seconds one receive waits for a message."""
+"""The number of seconds for which one receive waits for a message."""
 PAUSE_S: Final = 0.5
-"""How many seconds to wait before an unavailable node or history is tried again."""
+"""The number of seconds until an unavailable node or history is tried again."""
 RESIGN_S: Final = 2.0
-"""How many seconds an ending trigger may take to resign."""
+"""The number of seconds that a trigger that ends may take to resign."""
 AHEAD: Final = 3
-"""How many messages are leased in addition to the one that is attempted, if they are in order: those that are leaving,
-and the next ones."""
+"""The number of messages leased in addition to the one that is attempted, if all are in order.
+
+These are the messages that are leaving, and the next ones.
+"""
 
 
 class Doing(NamedTuple):
-    """A trigger's current activity.
+    """What a trigger is doing.
 
-    leads: whether it is the trigger that delivers; without a history, each trigger does.
-    is_connected: whether its node answers.
-    calls: the number of messages for which its consumer is being called.
-    held: why nothing is delivered.
+    leads: whether this is the trigger that delivers; without a history, each trigger does.
+    is_connected: whether the trigger's node answers.
+    calls: the number of messages for which the consumer is being called.
+    held: why nothing is delivered; None if the queue is not held.
     """
 
     leads: bool
@@ -80,7 +82,7 @@ class Doing(NamedTuple):
 
 
 class _Leased:
-    """A leased message, in the form in which other tasks see it."""
+    """What other tasks see of a leased message."""
 
     def __init__(self) -> None:
         self.turn = trio.Event()
@@ -88,7 +90,7 @@ class _Leased:
         self.is_void = False
 
     def void(self) -> None:
-        """Note that its lease is no longer valid, or that there is no time left for it."""
+        """Declare that the lease of the message is no longer valid, or that there is no time left for it."""
         self.is_void = True
         self.turn.set()
 
@@ -98,15 +100,15 @@ class Trigger:
 
     Args:
         connect: opens a connection to the node that hosts the queue.
-        queue: the queue's name at that node.
+        queue: the queue's name on that node.
         consumer: the consumer to call.
         detection: decides which messages are new.
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when it is known that another trigger leads.
         leadership: decides whether this trigger delivers; None if it always does.
-        hook: gets a report about every end.
-        traces: makes a span for each call, if traces are requested.
-        say: called with a line at the first failure, for a person at the terminal.
+        hook: gets a report about every end of a message; None if there are no reports.
+        traces: makes a span for each call if traces are requested.
+        say: called at the first failure, with a line for a person at the terminal.
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class Trigger:
         self._is_ready = False
 
     def doing(self) -> Doing:
-        """Return its current activity."""
+        """Return what the trigger is doing."""
         return Doing(
             self._leads,
             self._leadership.epoch,
@@ -165,13 +167,15 @@ class Trigger:
         )
 
     def stop(self) -> None:
-        """Take no more messages, and end when pending calls have answered or timed out."""
+        """Accept no more messages, and end when pending calls have answered or timed out."""
         self._stopping.set()
         self.judge.stop_at(trio.current_time() + self._policy.stop_s)
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`, whenever this trigger leads. Reconnect whenever the node was gone.
+        """Serve the queue until `stop` is called, whenever this trigger leads.
+
+        Reconnect whenever the node comes back.
 
         Raises:
             UsageError: there is no such queue.
@@ -191,7 +195,7 @@ class Trigger:
                 await self._leadership.end()
 
     async def _lead(self) -> bool:
-        """Stand by until this trigger leads; return False if it has to stop."""
+        """Stand by until this trigger leads, and return True; return False if it has to stop."""
         async with trio.open_nursery() as nursery:
 
             async def give_up() -> None:
@@ -237,7 +241,7 @@ class Trigger:
             self._on_ready()
 
     async def _serve_node(self) -> None:
-        """Serve over one connection."""
+        """Serve the queue over one connection."""
         try:
             async with self._connect() as client:
                 self._node_is_gone, self._is_connected = False, True
@@ -251,7 +255,7 @@ class Trigger:
             await self._pause()
 
     def _say_gone(self, reason: str) -> None:
-        """Log that the node is gone, but only once before it is back."""
+        """Log that the node is gone, but not again until it has come back."""
         if not self._node_is_gone:
             self._log.warning("waiting", reason=reason)
         self._node_is_gone = True
@@ -261,7 +265,7 @@ class Trigger:
             await self._stopping.wait()
 
     async def _serve(self, client: Client) -> None:
-        """Lease and start messages by the schedule, until the trigger stops, is fenced, or the node is gone."""
+        """Lease and start messages by the schedule, until the trigger stops or is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
             while not self._serves_no_more:
                 if self.judge.history_is_away:
@@ -287,8 +291,10 @@ class Trigger:
 
     @property
     def _serves_no_more(self) -> bool:
-        """Return whether this connection is finished. If so, waiting messages, and those that still arrive, are given
-        back."""
+        """Return whether this connection is finished.
+
+        If it is, the messages that wait, and those that still arrive, are given back.
+        """
         return self._stopping.is_set() or self._node_is_gone or self.judge.is_fenced
 
     # One transaction
@@ -343,7 +349,7 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """Find out who leads, after a node has refused because a trigger of a later epoch receives."""
+        """Find out who leads, after the node refused because a trigger with a later epoch receives."""
         try:
             await self._leadership.refused(reason, self._log)
         except FencedError:
@@ -352,7 +358,7 @@ class Trigger:
             await self._pause()
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
-        """Begin a transaction with one message; None if there is none, or the trigger stops."""
+        """Begin a transaction with one message; return None if there is no message or the trigger stops."""
         if self._serves_no_more:
             return None
         with trio.CancelScope() as self._asking:
@@ -365,7 +371,7 @@ class Trigger:
         return None
 
     async def _hold(self, message: ReceivedMessage) -> _Leased:
-        """Hand the message to the schedule, which decides when it may be attempted."""
+        """Hand the message to the schedule, which decides when it may be attempted. Return its lease."""
         while (earlier := self._held.get(message.id)) is not None:
             # The connection broke, and the queue hands it out again.
             earlier.void()
@@ -383,7 +389,7 @@ class Trigger:
         self._changed.set()
 
     async def _heed_breaker(self, ending: Ending) -> None:
-        """Hold or release the queue, and store the breaker's state for later leaders."""
+        """Hold or release the queue, as its breaker says, and store the breaker's state for later leaders."""
         note = self._brake.heed(ending)
         if note != self._leadership.note and not self.judge.is_fenced:
             try:
@@ -394,7 +400,10 @@ class Trigger:
                 self._log.warning("unrecorded", reason=str(error))
 
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
-        """Return the ending once the report to the hook is stored. Until then, the message stays in its queue."""
+        """Return the ending once the report to the hook is stored. Until then, the message stays in its queue.
+
+        If the report cannot be stored, return a different ending.
+        """
         end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
         if self.hook is None or end is None:
             return ending
@@ -411,7 +420,7 @@ class Trigger:
     def _is_over(
         self, message: ReceivedMessage, ending: Ending | None, broken: tuple[TriggerEvent, str] | None
     ) -> None:
-        """Note that the transaction has ended.
+        """Record that the transaction of a message has ended.
 
         Args:
             ending: the decision; None if the message was not examined.

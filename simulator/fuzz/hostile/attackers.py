@@ -1,9 +1,9 @@
-"""The process that attacks: cases of simulator/fuzz/peer, one after the other, by one attacker or many at once.
+"""The process that attacks: its attackers, one or many at once, run cases of simulator/fuzz/peer.
 
-It reads orders from its standard input, one line of JSON each, and answers each with a line. All its attackers together
-take at most SHARE of a core. They run on the same machine as their victims, and their own cost must not count as the
-attack's cost to a node. Before an attack, they rehearse it: they make cases at the same share of the core, and do not
-send any.
+It reads orders from its standard input, one line of JSON each, and answers each order with a line. All its attackers
+together take at most SHARE of a core. They run on the same machine as their victims, and their own cost must not count
+as the attack's cost to a node. Before an attack, they rehearse it: they make cases at the same share of the core, but
+do not send any.
 
     python -m mqproto.simulator.fuzz.hostile.attackers
 """
@@ -34,21 +34,28 @@ SHARE: Final = 0.4
 """The share of one core that all attackers together may take."""
 BEAT_S: Final = 0.01
 HOLD_S: Final = 0.25
-"""How many seconds connections stay idle at a step with WATCH."""
+"""The number of seconds for which connections stay idle at a step with WATCH."""
 PATIENCE_S: Final = 1.0
-"""How many seconds an attacker waits for an answer, or until its data is read, before it continues or starts again."""
+"""The number of seconds for which an attacker waits for an answer, or until its data is read.
+
+After that, it continues or starts again.
+"""
 FIRST_S: Final = 60.0
-"""How many more seconds an attack may last until its first case is over, which may start late on a busy machine."""
+"""The number of additional seconds that an attack may last until its first case is over.
+
+On a busy machine, that case may start late.
+"""
 
 
 class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An attack on one node, or its rehearsal.
 
     tactic: a name in TACTICS.
-    sources: the address of each attacker; empty for a rehearsal.
-    presented: the queue manager whose name they use; empty if they use queue managers of their own.
+    sources: the addresses of the attackers, one for each; empty for a rehearsal.
+    presented: the queue manager whose GUID they present; empty if they use queue managers of their own.
     known: other queue managers that the node knows.
-    queues: direct names of its queues. The first and the last are open to strangers, and the last takes transactions.
+    queues: direct names of the node's queues. The first and the last are open to strangers, and the last is
+        transactional.
     """
 
     tactic: str
@@ -65,9 +72,9 @@ class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of an attack's actions, and its cost.
+    """What an attack did, and what it cost.
 
-    broken_off: cases that ended early, because there was no connection or the node stopped reading.
+    broken_off: the number of cases that ended early, because there was no connection or the node stopped reading.
     """
 
     cases: int = 0
@@ -76,35 +83,37 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     answers: int = 0
     closed: int = 0
     sent_bytes: int = 0
-    """The bytes of all cases that were begun, whether or not the node took them all."""
+    """The number of bytes in all cases that were begun, whether or not the node read them all."""
     cpu_s: float = 0.0
 
 
 class Hearing(Conduct):
-    """Waits for an answer wherever a case waits. It does not judge the answer, because a judge could not keep up with a
-    node."""
+    """Waits for an answer wherever a case waits.
+
+    It does not judge the answers, because a judge could not keep up with a node.
+    """
 
     def __init__(self, server: Guid | None = None) -> None:
         super().__init__(server)
         self._waits = False
 
     def said(self, data: bytes) -> None:
-        """Note that bytes were sent."""
+        """Record that bytes were sent."""
         self._waits = bool(data)
 
     def heard(self, data: bytes) -> None:
-        """Note that bytes were received."""
+        """Record that bytes were received."""
         self.answer_count += 1
         self._waits = False
 
     @property
     def owed(self) -> Fault | None:
-        """The fault if an answer is still due, whichever it is; otherwise None."""
+        """A fault if an answer, of whatever kind, is still due; otherwise None."""
         return Fault(PeerFailure.HANGS, "it has not answered", "") if self._waits else None
 
 
 class Ration:
-    """The processor time that this process may take, which is SHARE of one core since the ration was made."""
+    """The processor time that this process may use: SHARE of one core since the ration was made."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -112,23 +121,23 @@ class Ration:
 
     @property
     def cpu_s(self) -> float:
-        """The processor time used so far."""
+        """The processor time that has been used so far."""
         return time.process_time() - self._began_cpu_s
 
     @property
     def is_used_up(self) -> bool:
-        """Whether more than the share has been used so far."""
+        """Whether more than SHARE of one core has been used so far."""
         return self.cpu_s > SHARE * (time.monotonic() - self._began_s)
 
     async def wait(self) -> None:
-        """Return when some processor time is left."""
+        """Wait until some processor time is left."""
         await trio.lowlevel.checkpoint()
         while self.is_used_up:  # noqa: ASYNC110 - only time makes more.
             await trio.sleep(BEAT_S)
 
 
 async def carry_out(order: AttackOrder) -> Spent:
-    """Attack, or rehearse, for as long as ordered, but at least until an attacker has carried out one case."""
+    """Attack or rehearse for the ordered time, but at least until an attacker has carried out one case."""
     ration, one_is_over = Ration(), trio.Event()
     counts = {
         **dict.fromkeys(COUNTS, 0),
@@ -176,8 +185,10 @@ async def _attack(
     turn: trio.Lock,
     one_is_over: trio.Event,
 ) -> None:
-    """Run one attacker, case after case. Only one attacker makes a case at a time, while the others send and
-    receive."""
+    """Run one attacker, which carries out one case after another.
+
+    Only one attacker makes a case at a time; meanwhile, the others send and receive.
+    """
     for number in numbers:
         async with turn:
             await ration.wait()
@@ -192,8 +203,10 @@ async def _attack(
 
 
 def _case(order: AttackOrder, number: int, source: str) -> Case:
-    """Make a case. Each source has its own queue managers, because a node refuses a queue manager that it saw at
-    another host less than an hour ago.
+    """Make a case.
+
+    Each source has its own queue managers, because a node refuses a queue manager that it saw on another host less than
+    an hour ago.
     """
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
@@ -223,7 +236,7 @@ class Attackers:
         self._said = b""
 
     async def carry_out(self, order: AttackOrder) -> Spent:
-        """Send an order; return when it has been carried out."""
+        """Send an order, and wait until it has been carried out."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         await self._process.stdin.send_all(msgspec.json.encode(order) + b"\n")
@@ -246,7 +259,7 @@ async def attackers() -> AsyncIterator[Attackers]:
 
 
 def main() -> None:
-    """Carry out orders until no more come."""
+    """Carry out orders from standard input until it ends."""
     for line in sys.stdin.buffer:
         spent = trio.run(carry_out, msgspec.json.decode(line, type=AttackOrder))
         try:

@@ -1,7 +1,7 @@
-"""Three nodes as processes, and the honest load between them, which is sent as fast as it arrives.
+"""Three nodes as processes, under honest load: each message that arrives lets the next one be sent.
 
-Orders are transactional and notes recoverable. Direct orders go straight to their node by a direct name, and the
-consumer of late ones pauses. After each attack, the sent messages are compared with the received ones.
+Orders are transactional, and notes are recoverable. Direct orders go straight to their node by a direct name, and the
+consumer of late orders pauses. After each attack, the messages that were sent are compared with those received.
 """
 
 from __future__ import annotations
@@ -23,15 +23,20 @@ from mqproto.simulator.topology import Node, Topology, parse
 from mqproto.simulator.topology.views import Address
 
 OPEN_QUEUES: Final = ("inbox", "bids")
-"""The queues of each node that are open to strangers; `bids` takes transactions."""
+"""The queues of each node that are open to strangers; `bids` is transactional."""
 ATTACKERS: Final = 16
 BODIES: Final[Sizes] = ((1_000, 200, 1_500),)
 NO_END: Final = 10**9
 AHEAD: Final = {"orders": 300, "notes": 100, "direct": 100, "late": 50}
-"""The number of messages for one queue that are on their way at a time. The next message is sent when one of them has
-arrived."""
+"""The number of messages that are on their way to each queue at a time.
+
+When one arrives, the next one is sent.
+"""
 LATE: Final = "late"
-"""The queue whose consumer pauses, which delays its FinalAcks; it does not count towards throughput."""
+"""The queue whose consumer pauses, which delays its FinalAcks.
+
+The queue does not count towards throughput.
+"""
 BEAT_S: Final = 0.02
 
 TOPOLOGY: Final = """
@@ -90,20 +95,25 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""The links for direct names, which lead straight to their node. With TLS, these links use it, too."""
+"""The links that direct names need, because they lead straight to their node.
+
+If other links use TLS, these do, too.
+"""
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
     "-subj /CN={node} -keyout {node}.key -out {node}.pem"
 )
-"""The arguments of openssl that make a self-signed certificate for a node."""
+"""The arguments with which openssl makes a self-signed certificate for a node."""
 
 
 def topology_of(network: str, folder: Path, *, tls: bool) -> Topology:
-    """Return the chain at its own addresses, 127.x.y.1 to 127.x.y.3. Its port is 1801, where direct names find it.
+    """Return the chain of nodes at its own addresses, 127.x.y.1 to 127.x.y.3.
+
+    The port is 1801, as direct names expect.
 
     Args:
-        network: such as `127.7.7`.
-        folder: the folder for certificates, if there is TLS.
+        network: the first three numbers of the addresses, such as `127.7.7`.
+        folder: the folder for certificates, if the links use TLS.
 
     Raises:
         UsageError: openssl, which makes the certificates, is missing.
@@ -130,7 +140,7 @@ def _make_certificate(folder: Path, node: str) -> None:
 
 
 class Chain(Rig):
-    """The nodes while they run, and their load."""
+    """The running nodes, and their load."""
 
     def __init__(self, topology: Topology, directory: Path, seed: int) -> None:
         super().__init__(topology, directory)
@@ -160,8 +170,10 @@ class Chain(Rig):
         return 0 if self.is_paused else len(self.flows[queue].consumer.received) + AHEAD[queue]
 
     async def emptied(self, patience_s: float) -> float | None:
-        """Wait until every sent message has arrived. Return the number of seconds that this took, or None if it takes
-        too long."""
+        """Wait until every message that was sent has arrived.
+
+        Return the number of seconds that this took, or None if it takes longer than `patience_s`.
+        """
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
             await until(lambda: all(flow.is_empty for flow in self.flows.values()), BEAT_S)
@@ -169,7 +181,7 @@ class Chain(Rig):
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """Return how many messages reached the consumers that never pause in this period."""
+        """Return how many messages reached the consumers that never pause in the given period."""
         return sum(
             start_s <= message.at_s < end_s
             for queue, flow in self.flows.items()

@@ -31,25 +31,25 @@ KNOWN: Final = (
     "many sessions",
     "half-open connections",
 )
-"""Attacks that once harmed our nodes. They come first, however little time there is."""
+"""The attacks that once harmed our nodes. They come first, however little time there is."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
 ROUNDS: Final = 200
-"""The fraction of the whole time that one attack takes, within the limits above."""
+"""The number by which the whole time is divided to get an attack's duration, within the limits above."""
 PLAIN_SHARE: Final = 0.75
-"""The share of the time for links without TLS; the rest is for attackers at a neighbour's own address."""
+"""The share of the time for links without TLS; the rest is for attackers at a neighbour's address."""
 RESTARTS: Final = (
     "a session in a neighbour's name",
     "idle sessions in neighbours' names",
     "claims again and again",
 )
-"""The attacks during which a neighbour of the attacked node is killed and comes back."""
+"""The attacks during which a neighbour of the attacked node is killed and started again."""
 
 
 class Form(NamedTuple):
-    """The number of attackers and their addresses.
+    """How many attackers there are, and which addresses they have.
 
     spread: whether each attacker has an address of its own.
-    as_neighbour: whether they use a neighbour's own address and name; the links then have TLS.
+    as_neighbour: whether they use a neighbour's own address and name; the links then use TLS.
     """
 
     text: str
@@ -64,7 +64,7 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""The form for HELD, because a single attacker has little effect there."""
+"""The form of the attacks in HELD, because a single attacker has little effect in them."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
@@ -73,10 +73,11 @@ class HostilePlan:
     """The settings that say what to run.
 
     only: the tactics to use, each in all forms, however long that takes; empty for all tactics that fit into the time.
-    rounds: the maximum number of attacks with TLS, and of those without; None for as many as fit into the time.
+    rounds: the maximum number of attacks with TLS, and also of those without; None for as many as fit into the time.
     timed: whether to judge throughput and times; promises that do not depend on the machine are always judged.
-    patience_s: how long after an attack honest messages may be on their way before they count as blocked.
-    directory: the stores go into a new folder in this one; by default, in the folder for temporary files.
+    patience_s: the number of seconds after an attack for which honest messages may be on their way before they count as
+        blocked.
+    directory: the folder in which a new folder is made for the stores; by default, the folder for temporary files.
 
     Raises:
         UsageError: there is no such tactic.
@@ -98,11 +99,11 @@ class HostilePlan:
 
     @property
     def attack_s(self) -> float:
-        """How many seconds an attack lasts."""
+        """The number of seconds that an attack lasts."""
         return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
 
     def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:
-        """Yield tactics and forms in order: each tactic once in one form, and then each in another form."""
+        """Yield tactics and forms in the order of the attacks: each tactic once, then each in another form."""
         forms = TLS_FORMS if tls else PLAIN_FORMS
         others = [name for name in TACTICS if name not in KNOWN]
         chance(self.seed, "order", str(tls)).shuffle(others)

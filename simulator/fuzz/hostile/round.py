@@ -1,9 +1,10 @@
-"""One attack and its measurements. The load first runs alone, then together with the attack, and then until it has
-arrived.
+"""One attack and its measurements.
 
-While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. The load
-is sent as fast as it arrives. So its rate shows the cost of the attack to the nodes, without the cost of the attackers
-on the same machine.
+The load first runs alone, then together with the attack, then until it has arrived.
+
+While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. Messages
+are sent as fast as others arrive. So the load's rate shows what the attack costs the nodes, without the cost of the
+attackers on the same machine.
 """
 
 from __future__ import annotations
@@ -30,19 +31,21 @@ from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 
 ALONE_SHARE: Final = 0.5
-"""How long the load first runs alone, as a share of the attack's duration."""
+"""The time for which the load first runs alone, as a share of the attack's duration."""
 SETTLED_S: Final = 0.3
-"""How many seconds the load has to get going before its rate is measured."""
+"""The number of seconds that the load has to get going before its rate is measured."""
 LOOK_S: Final = 0.5
 """The number of seconds between two requests for the queues of the attacked node."""
 UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
-"""The range of the second number in the attackers' addresses; nodes have other numbers. Each round has new addresses,
-because a node remembers the cost of a host for longer than the attack lasts."""
+"""The range of the second number in the attackers' addresses; nodes have other numbers.
+
+Each round has new addresses, because a node remembers what a host has cost it for longer than the attack lasts.
+"""
 
 
 class Round:
-    """One attack in one form, on one node that is chosen at random."""
+    """One attack in one form on one node, which is chosen at random."""
 
     def __init__(self, chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> None:
         self._chain = chain
@@ -56,7 +59,7 @@ class Round:
         self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
 
     async def run(self, seconds: float) -> Ordeal:
-        """Carry out the attack for this time; return the results."""
+        """Carry out the attack for this number of seconds; return the results."""
         chain, ordeal = self._chain, self.ordeal
         chain.is_paused = False
         await trio.sleep(SETTLED_S)
@@ -115,7 +118,7 @@ class Round:
         )
 
     def _queues(self) -> list[str]:
-        """Return the node's queues, with the two queues that are open to strangers at the ends of the list."""
+        """Return the node's queues; the first and the last in the list are the two that are open to strangers."""
         first, last = OPEN_QUEUES
         return [first, *(queue for queue in self._node.queues if queue not in OPEN_QUEUES), last]
 
@@ -123,7 +126,7 @@ class Round:
         return [other for other in self._chain.topology.nodes.values() if other is not self._node]
 
     async def _ask(self) -> None:
-        """Ask the node for its queues again and again, as an operator would."""
+        """Ask the node for the status of its queues again and again, as an operator would."""
         with suppress(NodeUnreachable):
             async with self._chain.connect(self._node.name) as client:
                 while True:
@@ -137,7 +140,7 @@ class Round:
                     await trio.sleep(LOOK_S)
 
     async def _restart(self, seconds: float) -> None:
-        """Kill a neighbour, and start it again after a third of the attack's duration."""
+        """Kill a neighbour of the node, and start it again after a third of the attack's duration."""
         supervisor = self._chain.supervisor
         await trio.sleep(seconds / 4)
         with trio.CancelScope(shield=True):
@@ -170,7 +173,7 @@ class Round:
         self.ordeal.worst_ms = delays[-1] if delays else 0.0
 
     async def _look_after(self) -> None:
-        """Check that every node still runs in its process, and remove the strangers' messages from the queues."""
+        """Check that every node still runs in its process, and remove the strangers' messages."""
         for node in self._chain.supervisor.running.values():
             if node.process.poll() is not None:
                 self.ordeal.wrongs.append(str(node.failure()))

@@ -1,4 +1,7 @@
-"""Runs attack after attack on a chain under honest load, until the time is over. Each attack is a Round."""
+"""Runs one attack after another on a chain under honest load, until the time is up.
+
+Each attack is a Round.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.rig.rig import new_folder
 
 LONGER: Final = 3
-"""If too few honest messages arrived during an attack, it is repeated, and lasts this many times as long."""
+"""The factor by which an attack is longer when it is repeated because too few messages arrived."""
 NETWORKS: Final = 250
 """The highest second number in the nodes' addresses; the lowest is 1."""
 
 
 async def run_strangers(plan: HostilePlan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
-    """Attack until the time is over.
+    """Attack until the time is up.
 
     Args:
-        show: gets each attack when it is over.
+        show: called with each attack when it is over.
 
     Raises:
         NodeError: a node does not start.
@@ -56,8 +59,10 @@ async def _run_part(
     *,
     tls: bool,
 ) -> None:
-    """Run all attacks with TLS, or all without. If honest messages stay blocked, the next attack begins with new
-    nodes."""
+    """Run all attacks with TLS, or all attacks without.
+
+    If honest messages stay blocked, the next attack begins with new nodes.
+    """
     share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
     ends_at = trio.current_time() + plan.seconds * share
     attacks = plan.attacks(tls=tls)
@@ -82,10 +87,11 @@ async def _run_part(
 
 
 async def tried(chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> Ordeal:
-    """Run one attack. If too few honest messages arrived during it, and nothing else is wrong, a longer repetition
-    counts instead.
+    """Run one attack.
 
-    The reason is that other programs can, for a second or two, take more of the machine than any attacker.
+    If too few honest messages arrived during it, and nothing else is wrong, it is repeated for longer, and only the
+    repetition counts. This is because other programs can, for a second or two, take more of the machine than any
+    attacker.
     """
     ordeal = await Round(chain, crowd, plan, tactic, form).run(plan.attack_s)
     if plan.timed and ordeal.is_slow and not ordeal.broken(timed=False):

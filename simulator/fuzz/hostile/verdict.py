@@ -1,4 +1,4 @@
-"""The figures of each attack, and their limits."""
+"""The measurements of each attack, and their limits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 LEAST_SHARE: Final = 0.5
 """The minimum honest throughput during an attack, as a share of the throughput before it."""
 RECOVERY_S: Final = 10.0
-"""The number of seconds after an attack's end within which everything sent before that end must have arrived."""
+"""The number of seconds, after an attack's end, within which all that was sent before must arrive."""
 ANSWER_S: Final = 5.0
-"""The maximum number of seconds for which an operator may wait for `queues` of the attacked node."""
+"""The maximum number of seconds that the attacked node may take to answer an operator's `queues`."""
 
 
 @dataclass(slots=True)
@@ -30,12 +30,12 @@ class Ordeal:
     form: how many attackers there were, and where they came from.
     restarts: whether a neighbour of the node was killed and started again during the attack; if so, throughput is not
         judged.
-    before_per_s, during_per_s: how many honest messages arrived per second.
+    before_per_s, during_per_s: the numbers of honest messages that arrived per second before and during the attack.
     typical_ms, worst_ms: the median and the longest time until the arrival of an honest message that was sent during
         the attack.
     recovered_s: the time from the attack's end until all messages had arrived; None if it was longer than the patience.
-    answer_s: the longest time that `queues` of the node took.
-    wrongs: nodes that ended, and packets that are kept even though they are incomplete.
+    answer_s: the longest time that the node took to answer `queues`.
+    wrongs: the nodes that ended, and the packets that are kept even though they are incomplete.
     found: what is wrong with honest messages.
     """
 
@@ -62,14 +62,17 @@ class Ordeal:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the honest throughput during the attack was too low."""
+        """Whether the honest throughput during the attack was too low.
+
+        It is not judged if a neighbour was restarted.
+        """
         return not self.restarts and self.share < LEAST_SHARE
 
     def broken(self, *, timed: bool) -> list[str]:
         """Return the broken promises in words.
 
         Args:
-            timed: whether throughput and times count; otherwise only promises that do not depend on the machine.
+            timed: whether throughput and times count; otherwise only promises that do not depend on the machine do.
         """
         return list(self._broken(timed=timed))
 
@@ -95,7 +98,7 @@ class Ordeal:
             yield f"`queues` of {self.node} took {self.answer_s:.1f} s, at most {ANSWER_S:g} s"
 
     def line(self, *, timed: bool) -> str:
-        """Return the attack in one line, with the broken promises."""
+        """Return a line about the attack, with the promises that were broken."""
         broken = self.broken(timed=timed)
         verdict = "FAILED" if broken else "held"
         recovered = "never" if self.recovered_s is None else f"{self.recovered_s:.1f} s"
@@ -111,12 +114,12 @@ class Ordeal:
 
     @property
     def peak_mb(self) -> float:
-        """The highest peak of resident memory of a node, in MB."""
+        """The highest peak of resident memory among all nodes, in MB."""
         return max((figures.peak_bytes or 0 for figures in self.nodes.values()), default=0) / MB
 
     @property
     def log_bytes(self) -> int:
-        """The number of bytes that the node that wrote most added to its log."""
+        """The number of bytes that were added to the log by the node that wrote the most."""
         return max((figures.log_bytes for figures in self.nodes.values()), default=0)
 
     @property
@@ -130,7 +133,7 @@ class Report:
     """The results of a run.
 
     timed: whether throughput and times were judged.
-    stores: the folder of the nodes' stores and logs; it is removed if all promises held.
+    stores: the folder with the nodes' stores and logs; it is removed if no promise was broken.
     """
 
     seed: int
@@ -153,7 +156,7 @@ class Report:
         return f"mqproto fuzz strangers --seed {self.seed} --only '{ordeal.tactic}'"
 
     def as_json(self) -> Mapping[str, Any]:
-        """Return the report for programs."""
+        """Return the report as values for programs."""
         return {
             "seed": self.seed,
             "seconds": round(self.seconds, 1),

@@ -1,1 +1,1 @@
-"""The fuzzer of parsers, which feeds them packets for a given time, and keeps their faults as findings."""
+"""The parser fuzzer, which feeds packets to a parser for a given time and keeps the faults that it finds."""

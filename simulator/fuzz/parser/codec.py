@@ -1,11 +1,14 @@
-"""The judge of our own codec. It checks some properties of each packet, and slower ones of a few packets.
+"""The judge of our own codec. It checks some properties of every packet, and slower ones of a few packets.
 
 For every packet, the judge checks that, within the time and the memory that the fuzzer allows:
-- the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
-- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them.
-For the first packets that take a new way through the codec, and for one in ONE_IN of the others, it also checks that:
-- the reference agrees field by field, including padding and reserved bits, or by a WireFormatError with the same text;
-  and it writes the same bytes.
+- the generated code reads the packet or refuses it with one of its REFUSALS, and so does the code
+  that only checks;
+- the record that was read is written as the same bytes, and PacketBuffer finds exactly this packet
+  in them.
+For the first packets that take a new way through the codec, and for one in ONE_IN of the others,
+it also checks that:
+- the reference agrees, either field by field, including padding and reserved bits, or with a
+  WireFormatError that has the same text; and that the reference writes the same bytes.
 For a quarter of these packets, because it takes long, it also checks that:
 - `inspect_packet` shows each byte once, and gives the same verdict;
 - reading takes little memory (see MEMORY_BYTES).
@@ -39,11 +42,11 @@ from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from mqproto.wire.schema.refused import REFUSALS
 
 FIRST: Final = 16
-"""The number of packets that are also read by construct for each way through the codec."""
+"""For each way through the codec, the number of packets that are also read by construct."""
 ONE_IN: Final = 256
-"""One packet in this many of the other packets is also read by construct."""
+"""After the FIRST packets of a way, one packet in this many is also read by construct."""
 MEMORY_BYTES: Final = 128 * 1024
-"""How many bytes of memory reading a packet may take, beyond eight times its size."""
+"""The memory, in bytes, that reading a packet may take in addition to eight times the packet's size."""
 
 _LISTS: Final = UserHeader.has_multi_queue_format.mask
 _ANNOUNCED_BY_USER: Final = (
@@ -134,7 +137,9 @@ class OwnCodec:
             raise Broken("framing", "PacketBuffer finds other packets in it", type(packet).__name__)
 
     def _check_agreement(self, data: bytes, packet: Packet | None) -> WireFormatError | None:
-        """Check that the reference agrees with the generated code; return its refusal, or None if it has none."""
+        """Check that the reference agrees with the generated code; return the reference's refusal, or None if it
+        accepts the packet.
+        """
         self.counts[_AGREES] += 1
         try:
             interpreted = reference.read(data)
@@ -179,7 +184,7 @@ class OwnCodec:
 
 
 def way_of(packet: Packet) -> Hashable:
-    """Return the way of a packet through the codec, which its headers decide."""
+    """Return which way a packet takes through the codec, as determined by its headers."""
     if isinstance(packet, UserMessage):
         return packet.base.flags & _ANNOUNCED_BY_BASE, packet.user.flags & _ANNOUNCED_BY_USER
     return type(packet).__name__

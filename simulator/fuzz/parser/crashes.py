@@ -23,11 +23,11 @@ TRACE_ME: Final = 0
 CONTINUE: Final = 7
 GET_REGISTERS: Final = 0x4204
 GENERAL: Final = 1
-"""The requests of ptrace(2), and the number of a set of registers."""
+"""The numbers of three ptrace(2) requests (above), and of the set of general registers."""
 REGISTER_COUNT: Final = 128
-"""A number greater than that of any processor's registers."""
+"""A number greater than the number of registers of any processor."""
 STACK_BYTES: Final = 64 * 2**10
-"""How many bytes of the stack are searched for callers."""
+"""The number of bytes of the stack that are searched for callers."""
 
 
 class _Vector(ctypes.Structure):
@@ -35,11 +35,11 @@ class _Vector(ctypes.Structure):
 
 
 def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: float) -> str:
-    """Run a program again; return the place in its own code where a signal ended it, or an empty text if it is not
-    known.
+    """Run a program again; return the place in its own code where a signal killed it, or an empty text if that is
+    unknown.
 
     Args:
-        data: its standard input.
+        data: the program's standard input.
         number: the signal's number.
         limit_s: the time in seconds after which the program is killed.
     """
@@ -78,7 +78,7 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
 
 
 def _place(trace: Any, process: int) -> str:
-    """Return the innermost place, within the started file, at which a stopped process is."""
+    """Return the innermost place, within the program's own file, at which its process has stopped."""
     registers = (ctypes.c_uint64 * REGISTER_COUNT)()
     vector = _Vector(ctypes.addressof(registers), ctypes.sizeof(registers))
     if trace(GET_REGISTERS, process, GENERAL, ctypes.addressof(vector)) == -1:

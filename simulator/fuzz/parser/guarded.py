@@ -1,7 +1,7 @@
 """Encrypted and signed messages as a target of the fuzzer. A queue manager with keys opens or refuses each of them.
 
-The messages were made once and are stored here, because padding and certificates are different each time, but runs must
-not be. Their key is here, too; it is not secret and protects nothing.
+The messages were made once and are stored here: padding and certificates differ each time they are made, but runs must
+be repeatable. The key to the messages is here, too; it is not secret and protects nothing.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ yj/kMYUrZ06fZg2oU768O8M5dll91LZ1H/wCZHozw58v2zf7yxT2/WWrYg9J/fGKKLUO3lO+5v/DIOE4
 i3wXL5xp9WLib9fYFgMBZkQaBLHJLUth/R3kNAjr71iU55iffDdfq2jakgoTg045L27/zOmVl81tPhoUOu3Lizyify1/aeDalTbBm+Qfvte4saL3X9fd
 OftkHiyvFVztui9+NA3Rt1xmhqYhXP3GpvoPF5NrX4SuCV/1aeEwLJcBk5lw4Q==
 """
-"""A packet for each cipher, for each kind of signature, with a list of destinations, and with both. Each packet is
-preceded by its size, and all are compressed together.
+"""One packet for each cipher, for each kind of signature, with a list of destinations, and with both kinds of
+protection. Each packet is preceded by its size, and all are compressed together.
 """
 
 
@@ -72,8 +72,9 @@ def seeds() -> list[bytes]:
 
 
 def ask(data: bytes) -> Hashable:
-    """Check that a packet with a SecurityHeader is opened or refused, and that it never counts as signed if it was
-    not."""
+    """Check that a packet with a SecurityHeader is opened or refused, and that an unsigned packet never counts as
+    signed.
+    """
     try:
         message = decode_packet(data)
     except WireFormatError:

@@ -20,7 +20,9 @@ from mqproto.simulator.edges.trigger.named import find, function
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
-"""The number of mutations of one packet that are tried in a row, so that its possible edits are found only once."""
+"""The number of mutations of one packet that are tried in a row. The packet's possible edits are then found only
+once.
+"""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
@@ -28,7 +30,7 @@ _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 class Judge(Protocol):
     """Decides whether a parser handled some bytes well.
 
-    counts: the number of packets about which each question was asked.
+    counts: for each question, the number of packets about which it was asked.
     """
 
     counts: Counter[str]
@@ -38,19 +40,19 @@ class Judge(Protocol):
         finding."""
 
     def judge_again(self, data: bytes) -> None:
-        """Ask every question about these bytes, to repeat a finding or to minimise it."""
+        """Ask every question about these bytes, in order to repeat a finding or to minimize it."""
 
     def burst(self, packet: bytes) -> int:
-        """Return how many mutations of a packet to judge in a row; fewer if each takes long."""
+        """Return how many mutations of a packet to judge in a row: fewer than usual if each takes long."""
 
 
 class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its caller)
-    """The parser did not raise anything, but is wrong all the same.
+    """The parser did not raise anything, but its result is wrong all the same.
 
     Args:
         oracle: the property that should have held.
         detail: what was seen.
-        group: distinguishes faults that one oracle finds in different places.
+        group: a text that distinguishes the faults that one oracle finds in different places.
     """
 
     def __init__(self, oracle: str, detail: str, group: str = "") -> None:
@@ -60,7 +62,7 @@ class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its
 
 
 class Foreign:
-    """Judges any parser, which may return anything, and raise the expected exceptions.
+    """Judges any parser, which may return anything, and may raise the expected exceptions.
 
     Args:
         function: takes the bytes of one packet.
@@ -117,12 +119,12 @@ def group_of(error: BaseException) -> str:
 
 
 def detail_of(error: BaseException) -> str:
-    """Return an exception's text in one line."""
+    """Return an exception's text on one line."""
     return " ".join(str(error).split())[:300] or "it says nothing"
 
 
 def find_function(target: str) -> Callable[[bytes], object]:
-    """Return the function that `module:function` names; modules in the current folder are found, too.
+    """Return the function that `module:function` names. Modules in the current folder are found, too.
 
     Raises:
         UsageError: there is no such function.

@@ -15,10 +15,13 @@ from mqproto.simulator.fuzz.mutations import Mutant, counted, mutants, mutate
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 LARGEST_WRITING: Final = 65_536
-"""The maximum length of an input, in bytes. Larger inputs are cut, because unbounded growth shows at this size, too."""
+"""The maximum length of an input, in bytes. Longer inputs are cut off, because unbounded growth is visible at this
+size, too.
+"""
 TIMES: Final = (2, 3, 17, 130, 1_000)
-"""How many times to repeat a part: enough to exceed small limits, and enough to exceed the nesting depth that readers
-allow."""
+"""The numbers of times that a part is repeated: enough to exceed small limits, and the nesting depth that readers
+allow.
+"""
 _NUMBERS: Final = (
     0,
     1,
@@ -47,14 +50,14 @@ class Material(Protocol):
         """Yield every useful single mutation of a seed, in a fixed order."""
 
     def mutant(self, data: bytes, dice: random.Random) -> Mutant:
-        """Return one mutation at random."""
+        """Return a random mutation of an input."""
 
     def generated(self, dice: random.Random) -> bytes:
-        """Return a valid input at random."""
+        """Return a random valid input."""
 
 
 class Packets:
-    """Packets, mutated by their layouts."""
+    """Packets, which are mutated according to their layouts."""
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
         self.seeds = seeds

@@ -1,4 +1,4 @@
-"""`mqproto fuzz parser`, which feeds packets to a parser for a given time, and keeps its faults as findings.
+"""`mqproto fuzz parser`, which feeds packets to a parser for a given time and keeps the faults that it finds.
 
 First come the unmutated seeds, which must pass, and then every single mutation of each seed. After that come random
 mutations of seeds, of generated packets, and of packets that took a new way through the parser.
@@ -40,13 +40,13 @@ from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, sa
 CORPUS: Final = 512
 """The number of packets that are kept because they took a new way, so that they can be mutated further."""
 LARGEST: Final = 4_096
-"""The maximum size, in bytes, of packets that are kept, and of those whose mutations are all tried. Larger ones would
-take all the time.
+"""The maximum size, in bytes, of a packet that is kept, and of a seed whose mutations are all tried. Larger ones would
+take up all the time.
 """
 MINIMISE_S: Final = 10.0
-"""The limit, in seconds of processor time, for minimising a finding."""
+"""The limit, in seconds of processor time, for minimizing a finding."""
 HASTE: Final = 8
-"""The divisor of the parser's time per packet while a finding is minimised."""
+"""The divisor of the parser's time limit per packet while a finding is minimized."""
 
 UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
@@ -102,9 +102,9 @@ class Options:
 class Report:
     """The results of a run.
 
-    cpu_s: the processor time of this process and its programs; a busy machine does not lengthen it.
-    ways: how many different ways through the parser were taken.
-    slowest_s, slowest: this process's processor time for the slowest packet, and its mutation.
+    cpu_s: the processor time of this process and its programs, which does not grow if the machine is busy.
+    ways: the number of different ways that were taken through the parser.
+    slowest_s, slowest: this process's processor time for the slowest packet, and that packet's mutation.
     memory_mb, memory_before_mb: this process's memory at its peak, and at the start.
     """
 
@@ -158,13 +158,13 @@ def judge_of(options: Options) -> Judge:
 
 
 def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report: None) -> Report:
-    """Fuzz a parser until the time is over.
+    """Fuzz a parser until the time is up.
 
     Args:
         show: called about once a second.
 
     Raises:
-        UsageError: there is no such target, or it refuses all valid packets.
+        UsageError: there is no such target, or the target refuses all valid packets.
     """
     fuzzer = Fuzzer(judge_of(options), material_of(options), options)
     with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
@@ -173,7 +173,9 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
 
 
 def material_of(options: Options) -> Material:
-    """Return the inputs for a target. These are packets, unless it is one of our readers of other formats."""
+    """Return the inputs for a target: packets, or inputs in its own format if it is one of our readers of other
+    formats.
+    """
     if not options.program and options.target in TARGETS:
         material = TARGETS[options.target].material
         material.seeds = [*from_files(options.corpus, as_they_are=True), *material.seeds]
@@ -184,7 +186,7 @@ def material_of(options: Options) -> Material:
 
 
 def repeat(finding: FuzzFinding) -> tuple[str, str] | None:
-    """Return the group and detail of the fault that a finding's bytes cause now; None if there is none.
+    """Return the group and detail of the fault that a finding's bytes cause now, or None if they cause none.
 
     Raises:
         UsageError: the target is missing, or the file does not name it.
@@ -222,7 +224,7 @@ def most_memory_mb() -> int:
 
 
 def cpu_s() -> float:
-    """Return the processor time of this process and of ended children, to the microsecond."""
+    """Return the processor time of this process and of its children that have ended, to the microsecond."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -243,7 +245,7 @@ class Fuzzer:
         self._corpus: list[bytes] = []
 
     def run(self, show: Callable[[Report], None]) -> None:
-        """Try packets until the time is over or the wanted number of packets is reached."""
+        """Try packets until the time is up or the wanted number of packets is reached."""
         try:
             self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
             self.report.memory_before_mb = most_memory_mb()
@@ -285,7 +287,7 @@ class Fuzzer:
                 show(self._tell())
 
     def _try(self, mutant: Mutant) -> None:
-        """Try one packet; keep a finding, or a packet that takes a new way."""
+        """Try one packet. Keep it if it shows a fault or takes a new way."""
         report = self.report
         self.watch.packets += 1
         report.packets += 1
@@ -314,7 +316,7 @@ class Fuzzer:
                 self._keep(way, mutant.data)
 
     def _mutants(self) -> Iterator[Mutant]:
-        """Yield mutants without end. The parser gets them after the seeds."""
+        """Yield an endless stream of mutants, which the parser gets after the seeds."""
         for seed in self.material.seeds:
             if len(seed) <= LARGEST:
                 yield from self.material.singles(seed)
@@ -361,7 +363,7 @@ class Fuzzer:
             self._corpus[self.dice.randrange(CORPUS)] = data
 
     def _found(self, mutant: Mutant, error: BaseException) -> None:
-        """Count a finding; minimise and keep it if it is the first of its group."""
+        """Count a finding; minimize and keep it if it is the first of its group."""
         group, detail = group_of(error), detail_of(error)
         findings = self.report.findings
         if findings.knows(group):

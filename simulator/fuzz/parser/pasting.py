@@ -28,7 +28,9 @@ WORDS: Final = (
 
 
 def ask(data: bytes) -> Hashable:
-    """Check that input is read as bytes or refused in one line, and that each byte is shown once, also as JSON."""
+    """Check that the input is read as bytes or refused in one line, that each byte is shown once, and that what is
+    shown can be written as JSON.
+    """
     try:
         found = read_pasted(data, "it")
     except UsageError as error:
@@ -72,7 +74,7 @@ def _letters(data: bytes) -> str:
 
 
 def _words(data: bytes) -> bytes:
-    """Return a dump in the form that hexdump prints, with a * for repeated lines."""
+    """Return a dump in the form that hexdump prints, in which a * stands for repeated lines."""
     lines: list[str] = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]
@@ -102,7 +104,7 @@ def seeds() -> list[bytes]:
 
 
 def _over_http() -> bytes:
-    """Return a message with AH set, and the two headers that it announces."""
+    """Return a message that has the flag AH set, and the two headers that this flag announces."""
     packet = bytearray(examples()[3])
     packet[63] |= 2
     packet += b"\0\0\0\0\4\0\0\0a\0b\0c\0\0\0" + b"\xf4\1\0\0\4\0\0\0\1\0\0\0\2\0\0\0POST"

@@ -20,30 +20,32 @@ from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
-"""The pattern of messages from C compilers' sanitizers, which end a program with a status that a refusal may have,
-too."""
+"""Matches a message of a C compiler's sanitizer. A sanitizer ends a program with a status that may also mean a
+refusal.
+"""
 FRAME: Final = re.compile(
     r"#\d+ 0x[0-9a-f]+ in (?!_|(?:mem|str|abort|raise|free|malloc|calloc|realloc)\w*\b)(\w+)"
 )
-"""The pattern of a line in the sanitizers' stack traces that is not inside an allocator, a copying function or the
-sanitizer."""
+"""Matches a line of a sanitizer's stack trace, except a line in an allocator, in a copying function or in the sanitizer
+itself.
+"""
 BURST: Final = 50
 NO_END: Final = 1_000
-"""The status that represents a program that had to be killed; no program ends with it."""
+"""The status that stands for a program that had to be killed; no program ends with it."""
 BLOCK: Final = 64
-"""The number of packets that one process of a program gets if the program reads in a loop."""
+"""The number of packets that one process gets if the program reads in a loop."""
 
 
 class Program:
-    """Judges a program that ends by itself, with status 0 if it accepts a packet, and with another status if it refuses
+    """Judges a program that ends by itself: with status 0 if it accepts a packet, and with another status if it refuses
     it.
 
     Args:
-        command: in shell syntax, but no shell runs it.
-        limit_s: the limit of wall-clock time for each process, and so for a whole block.
-        loop: whether it reads one packet after another, each after its length (4 bytes, little-endian), and ends with
-            status 0 when there are no more. It may answer each packet with a byte: 0 to accept it, or another to refuse
-            it.
+        command: the command in shell syntax, although no shell runs it.
+        limit_s: the limit of wall-clock time for each process, and thus for a whole block of packets.
+        loop: whether the program reads one packet after another, each preceded by its length (4 bytes, little-endian),
+            and ends with status 0 when there are no more. It may answer each packet
+            with a byte: 0 to accept it, or another to refuse it.
 
     Raises:
         UsageError: there is no such program.
@@ -70,7 +72,7 @@ class Program:
         self._ways([data], self._run([data]))
 
     def judge_all(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the way or the fault of each packet. There may be at most `block` packets."""
+        """Return the way that each packet took, or its fault. There may be at most `block` packets."""
         self.counts["ends by itself and in time"] += len(packets)
         ways: list[Hashable] = []
         while len(ways) < len(packets):
@@ -82,7 +84,9 @@ class Program:
         return BURST * self.block
 
     def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the ways of packets, up to the first one that shows a fault."""
+        """Return the ways of the packets, up to the first one that ends the program. For that one, return its fault, if
+        it shows one again.
+        """
         ended = self._run(packets)
         if self._is_well(ended):
             return self._ways(packets, ended)
@@ -105,7 +109,7 @@ class Program:
         return [*ways, None]
 
     def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
-        """Run the program with these packets; the status is NO_END if it had to be killed."""
+        """Run the program with these packets. The returned status is NO_END if the program had to be killed."""
         try:
             return subprocess.run(
                 self.arguments,

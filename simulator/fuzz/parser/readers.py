@@ -44,10 +44,10 @@ from mqproto.simulator.fuzz.parser.material import Material, Packets, Writings
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
-"""The pattern of the parts of a reason that differ between bodies."""
+"""Matches the parts of a reason that differ from body to body."""
 _LETTERS: Final = "ab c<&>'\"\\\n\r\t\0\x1bäß€\U0001f4e8\ufffe"
 _ENDS_WITH_NUL: Final = ("VT_LPSTR", "VT_LPWSTR")
-"""The types whose texts are shown with everything after a NUL, but cannot be written with a NUL."""
+"""The types whose texts are shown in full, even after a NUL, but cannot be written with a NUL."""
 _INTEGERS: Final = (0, -1, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 2**64 - 1)
 
 
@@ -56,7 +56,7 @@ class ReaderJudge:
 
     Args:
         question: the property to check, described in words.
-        ask: checks it for some bytes; returns their way, or raises Broken.
+        ask: checks the property for some bytes; returns the way that they took, or raises Broken.
     """
 
     def __init__(self, question: str, ask: Callable[[bytes], Hashable]) -> None:
@@ -77,7 +77,7 @@ class ReaderJudge:
 
 @dataclass(frozen=True, slots=True)
 class ReaderTarget:
-    """One reader, and its inputs."""
+    """One reader and its inputs."""
 
     question: str
     ask: Callable[[bytes], Hashable]
@@ -85,7 +85,7 @@ class ReaderTarget:
     words: Sequence[bytes]
     draw: Callable[[random.Random], bytes]
     has_packets: bool = False
-    """Whether its inputs are packets, which are mutated by their layouts."""
+    """Whether the reader's inputs are packets, which are mutated according to their layouts."""
 
     @property
     def judge(self) -> ReaderJudge:
@@ -123,7 +123,7 @@ def _asked(body: bytes, body_type: int) -> Hashable:
 
 
 def _same(value: Value) -> str:
-    """Return a value in a comparable form that keeps NaN, signed zeros and types."""
+    """Return a value in a form that can be compared and that keeps NaN, signed zeros and types distinct."""
     return repr(value)
 
 
@@ -150,8 +150,9 @@ def _activex(data: bytes) -> Hashable:
 
 
 def _headers(data: bytes) -> Hashable:
-    """Check that reading finds headers or reports that there are none, and that headers are the same after they are
-    written and read again."""
+    """Check that the reader finds headers or reports that there are none, and that headers stay the same when they are
+    written and read again.
+    """
     found = read_headers(data)
     if found is None:
         return None, data[:1]
@@ -342,4 +343,4 @@ TARGETS: Final = {
     "security": ReaderTarget(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
     "decode": ReaderTarget(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
-"""The targets, by the name that `--target` takes."""
+"""The targets, keyed by the name that `--target` takes."""

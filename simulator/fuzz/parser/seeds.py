@@ -57,7 +57,7 @@ from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
 
 LONGEST_WORD: Final = 32
-"""The maximum length, in bytes, of a field's value that is put into the dictionary."""
+"""The maximum length, in bytes, of a field's value that goes into the dictionary."""
 ALIKE: Final = 8
 """The maximum number of packets with the same headers that are taken from the user's files."""
 
@@ -98,7 +98,7 @@ def a_ping() -> bytes:
 
 
 def generated(dice: random.Random) -> bytes:
-    """Return a valid message with random headers, kinds of names and sizes."""
+    """Return a valid message with random headers, sizes and kinds of queue names."""
     message = _message(
         dice.choice((17, THERE, _direct_name(dice))),
         admin_queue=dice.choice((None, 9, THERE, PRIVATE, _direct_name(dice))),
@@ -119,7 +119,7 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
     Of many similar packets, only a few are taken, because the mutations of all of them would be the same.
 
     Args:
-        as_they_are: whether the files have something other than packets. If so, each is taken as a whole.
+        as_they_are: whether the files hold something other than packets. If so, each file is taken as a whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.
@@ -139,9 +139,10 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
 
 
 def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
-    """Write packets for other fuzzers, one per file, and a dictionary, FOLDER.dict, beside the folder.
+    """Write packets for other fuzzers, one per file; next to the folder, write a dictionary, FOLDER.dict.
 
-    The dictionary is for AFL++ and libFuzzer. It has values of fields, and the limits in the rules of their layouts.
+    The dictionary is for AFL++ and libFuzzer. It holds the values of fields, and the limits in the rules of their
+    layouts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     words: dict[bytes, str] = {}
@@ -214,7 +215,7 @@ ACKNOWLEDGED: Final[dict[str, Any]] = {
 
 
 def _with_headers(message: UserMessage, *names: str) -> UserMessage:
-    """Add these headers to a message, and the flags that announce them; return it."""
+    """Add these headers, and the flags that announce them, to a message; return it."""
     if "transaction" in names:
         message.user.recoverable = message.user.has_transaction = True
         message.transaction = TransactionHeader(0, SEQUENCE, 2, 1, HERE)
@@ -249,7 +250,7 @@ def _with_headers(message: UserMessage, *names: str) -> UserMessage:
 
 
 def _lists() -> MultiQueueFormatHeader:
-    """Return lists with a name of every kind, and an empty list."""
+    """Return a header whose lists have a name of every kind; one of the lists is empty."""
     names = [
         MqfFormatNameElement(PUBLIC_NAME, b"", THERE),
         MqfFormatNameElement(PRIVATE_NAME, b"", PRIVATE),

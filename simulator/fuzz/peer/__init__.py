@@ -1,1 +1,1 @@
-"""The fuzzer of peers, which holds whole conversations with a live peer, and judges its answers."""
+"""The peer fuzzer, which holds whole conversations with a live peer and judges its answers."""

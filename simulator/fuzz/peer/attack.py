@@ -12,14 +12,14 @@ from mqproto.simulator.fuzz.peer.lines import JudgedLine, Place, connected, data
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 Watch = Callable[[], Awaitable[Fault | None]]
-"""A function that checks whether others are served, and returns the fault if they are not."""
+"""A function that checks whether the peer still serves others, and returns the fault if it does not."""
 
 
 class Attack:
     """Carries out one case.
 
     Args:
-        watch: called at each step with WATCH, while all connections of the case are open.
+        watch: called at each WATCH step, while all connections of the case are open.
     """
 
     def __init__(self, place: Place, watch: Watch) -> None:
@@ -34,7 +34,7 @@ class Attack:
         return bool(self._lines) and all(line.turned_away for line in self._lines.values())
 
     async def carry_out(self, case: Case) -> Fault | None:
-        """Do each step, then wait for the answers owed on every connection; return the peer's fault, if any."""
+        """Carry out each step, then wait for the answers owed on every connection; return the peer's fault, if any."""
         fault = None
         async with AsyncExitStack() as ends, trio.open_nursery() as nursery:
             try:

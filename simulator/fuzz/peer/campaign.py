@@ -1,7 +1,7 @@
-"""Runs many cases against one live peer, several at once, until the time is over or there are enough findings.
+"""Runs many cases against one live peer, several at once, until the time is up or there are enough findings.
 
 A canary, which is an honest session, must be served all the time. If the peer fails as a whole, the cases of that
-moment are suspects: each is sent again alone, the culprit is made smaller, and the campaign goes on.
+moment are suspects. Each suspect is sent again alone, the culprit is made smaller, and the campaign goes on.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from mqproto.wire import NULL_GUID
 
 CHECK_S: Final = 0.1
-"""The number of seconds between two checks of the canary."""
+"""The time between two checks of the canary, in seconds."""
 TURNED_AWAY_S: Final = 0.25
 TRIES: Final = 40
-"""The number of tries for a case that is turned away again and again, TURNED_AWAY_S apart."""
+"""The maximum number of tries for a case that the peer keeps turning away. The tries are TURNED_AWAY_S apart."""
 SUSPECTS: Final = 128
-"""The number of the last cases that are suspects when the peer fails as a whole."""
+"""The maximum number of recent cases that are suspects when the peer fails as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Plan:
     """The extent of a campaign, and the folder for its findings.
 
     limit: the number of cases; None for as many as fit into `seconds`.
-    enough: the number of findings that ends the campaign.
+    enough: the number of findings after which the campaign ends.
     """
 
     seed: int
@@ -77,7 +77,7 @@ class Report:
         return self.cases / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report in a form for other programs."""
         return {
             "peer": self.peer,
             "seed": self.seed,
@@ -123,7 +123,7 @@ class Campaign:
         self._stopping = False
 
     async def run(self) -> Report:
-        """Run the valid conversation, alone and beside a canary, and then one case after the other."""
+        """Run the valid conversation, first alone and then next to a canary; after that, run the other cases."""
         began_s = trio.current_time()
         ends_at = began_s + self._plan.seconds
         try:
@@ -166,7 +166,7 @@ class Campaign:
     # Rounds
 
     async def _round(self, ends_at: float) -> bool:
-        """Run cases until something fails; return False if the time or the cases run out instead."""
+        """Run cases. Return True if something failed, or False if the time or the cases ran out first."""
         self._stopping = False
         self._troubles.clear()
         self._recent.clear()
@@ -245,7 +245,7 @@ class Campaign:
                 return
 
     async def _attack(self, case: Case) -> Fault | None:
-        """Carry out a case. If it was turned away, try again, because the peer has then read nothing."""
+        """Carry out a case. If the peer turned it away, try again, because the peer has then read none of it."""
         for _ in range(TRIES):
             attack = Attack(self._place, self._canary.check)
             fault = await attack.carry_out(case)

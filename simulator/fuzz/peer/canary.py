@@ -1,4 +1,4 @@
-"""An honest session beside the hostile ones. As long as it is served, the peer is alive."""
+"""An honest session next to the hostile ones. As long as it is served, the peer is alive."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from mqproto.simulator.fuzz.tactics.packets import connection_request
 from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, PeerTarget, Talk, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
-"""The number of messages that go through one session. Then a new session begins, which the peer must accept, too."""
+"""The number of messages that are sent in one session. After that, the canary begins a new session, which the peer must
+accept, too.
+"""
 
 
 class Canary:
-    """Keeps a session with a peer, and sends a message on it at each `check`.
+    """Keeps a session with a peer, and sends a message in it at each `check`.
 
     Args:
         place: the peer's place, with the canary's own source address.
         attackers: the peer's place, with the source address of all others.
-        seed: the campaign's seed, from which the canary's own queue manager follows.
+        seed: the campaign's seed, from which the canary's own queue manager is derived.
     """
 
     def __init__(
         self, place: Place, attackers: Place, target: PeerTarget, seed: int, nursery: trio.Nursery
     ) -> None:
         self.slowest_s = 0.0
-        """The longest time until a message was acknowledged."""
+        """The longest time, in seconds, that an acknowledgment has taken."""
         self._place = place
         self._attackers = attackers
         self._target = target
@@ -102,10 +104,9 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Return whether the peer serves us, but nobody from the attackers' host, because it limits the share of each
-        host.
+        """Return whether the peer serves us but holds up the attackers' host, because it limits the share of each host.
 
-        This is False if we have no address of another host.
+        Return False if we have no address that counts as another host.
         """
         if not self._place.source or await self.check() is not None:
             return False
@@ -131,7 +132,7 @@ class Canary:
 
 @asynccontextmanager
 async def a_canary(place: Place, target: PeerTarget, seed: int) -> AsyncIterator[Canary]:
-    """Yield a canary, if possible at a host other than ours. Its session is opened at the first check."""
+    """Yield a canary, if possible one whose host is not ours. Its session is opened at the first check."""
     async with trio.open_nursery() as nursery:
         canary = Canary(replace(place, source=elsewhere(place), holds_up=never), place, target, seed, nursery)
         try:

@@ -1,8 +1,8 @@
 """The judge of one connection: it knows the peer's duties and rights as the acceptor of [MS-MQQB] 3.1.5.
 
-`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close a connection. Not to close it
-where the specification demands that is a fault. The judge uses mqproto's codec, but not its sessions. It is a second
-implementation of the specification, so that it also finds faults of our sessions.
+`said` takes our bytes, and `heard` takes the peer's, both as they come. A peer may close a connection at any time. It
+is a fault not to close it where the specification demands that. The judge uses mqproto's codec, but not its sessions.
+It is a second implementation of the specification, so that it also finds faults of our sessions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from mqproto.wire import (
 )
 
 HALF: Final = 0x8000
-"""Half of the range of 16-bit numbers, which wrap around. A number that is further ahead than this is behind."""
+"""Half of the range of 16-bit numbers, which wrap around. A number that seems to be this far ahead, or further, is
+behind.
+"""
 
 
 class PeerFailure(StrEnum):
@@ -43,7 +45,7 @@ class PeerFailure(StrEnum):
 class Fault:
     """A fault of a peer.
 
-    rule: the rule that the peer broke, without the numbers of this occasion; findings are grouped by it.
+    rule: the rule that the peer broke, without numbers that vary from case to case; findings are grouped by it.
     detail: what was seen.
     """
 
@@ -58,7 +60,8 @@ class Fault:
 class Stage(Enum):
     """The state of a session, as the peer must see it once it has read our packets.
 
-    In REFUSED the peer refused the session, or should have, or we did; in CLOSED it has to close.
+    REFUSED means that the peer refused the session or should have, or that we did; CLOSED means that the peer has to
+    close the connection.
     """
 
     WAITING_EC_MSG = "before EstablishConnection"
@@ -80,7 +83,7 @@ class Conduct:
         self.stage = Stage.WAITING_EC_MSG
         self.fault: Fault | None = None
         self.answer_count = 0
-        """How many packets the peer has sent."""
+        """The number of packets that the peer has sent."""
         self.answered_by: Guid | None = None
         """The queue manager that answered us."""
         self._ours = PacketBuffer()
@@ -109,12 +112,14 @@ class Conduct:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the peer got a correct request for a session and has sent nothing."""
+        """Whether the peer has received a correct request for a session but has sent nothing."""
         return self._request is not None and not self.answer_count
 
     @property
     def owed(self) -> Fault | None:
-        """Return the fault to report if the peer does not send the answer that it owes now; None if it owes nothing."""
+        """Return the fault to report if the peer never sends the answer that it owes now, or None if it owes
+        nothing.
+        """
         if self._finished:
             return None
         if self._request is not None and not self._request_answered:
@@ -138,7 +143,7 @@ class Conduct:
     # What we say
 
     def said(self, data: bytes) -> None:
-        """Take bytes that we sent."""
+        """Process bytes that we sent."""
         try:
             for raw in self._ours.feed(data):
                 if self.stage is Stage.CLOSED:
@@ -180,7 +185,7 @@ class Conduct:
             self._take_our_header(message.session)
 
     def _take_our_header(self, header: SessionHeader) -> None:
-        """Take our counts. If they differ from the peer's, it must close the session.  3.1.5.5.5"""
+        """Process our counts. If they differ from its own, the peer must close the session.  3.1.5.5.5"""
         counts = header.user_msg_sequence_number, header.recoverable_msg_seq_number
         if counts != (self._sent, self._recoverable_sent) and not self._duplicates:
             detail = (
@@ -189,7 +194,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """Note that the peer must close from now on. The first reason counts."""
+        """Note that the peer must close the connection from now on. Only the first reason is kept."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
@@ -198,7 +203,7 @@ class Conduct:
     # What the peer says
 
     def heard(self, data: bytes) -> None:
-        """Take bytes from the peer."""
+        """Process bytes that the peer sent."""
         if self.fault is not None:
             return
         try:
@@ -214,7 +219,7 @@ class Conduct:
             self._wrong("what it says is not a packet (3.1.5.1.3)", f"{error}; it says {head}")
 
     def ended(self) -> None:
-        """Note that the peer closed in good order. Its last packet must have been complete."""
+        """Note that the peer closed the connection in an orderly way. Its last packet must have been complete."""
         if self._theirs.pending_bytes and self.fault is None and self.stage is not Stage.CLOSED:
             self._wrong("its packet breaks off (3.1.5.9)", f"after {self._theirs.pending_bytes} bytes")
 
@@ -277,7 +282,9 @@ class Conduct:
             self._wrong("other timeouts than were proposed (3.1.5.4.1)", f"{said} ms instead of {asked} ms")
 
     def _take_header(self, header: SessionHeader) -> None:
-        """Judge a SessionHeader, which may acknowledge only messages that we sent; its counts only grow.  3.1.5.5"""
+        """Judge a SessionHeader: it may acknowledge only messages that we sent, and its counts may only grow.
+        3.1.5.5
+        """
         if (self._sent - header.ack_sequence_number) & 0xFFFF >= HALF:
             seen = f"message {header.ack_sequence_number}, and {self._sent} is the last it can have"
             self._wrong("it acknowledges what it cannot have got (3.1.5.5.1)", seen)

@@ -1,6 +1,7 @@
-"""Makes cases from their numbers: one packet of a valid conversation is mutated, or packets are sent out of turn.
+"""Makes cases from their numbers. In a case, one packet of a valid conversation is mutated, or packets are sent out of
+turn.
 
-Each case follows from a seed and its number alone. Case 0 is the valid conversation with nothing wrong.
+Each case is determined by a seed and its number alone. Case 0 is the valid conversation with nothing wrong.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
 from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""One case in this many lies about a length, a limit or a flag. Each such lie is told once, and then all of them again.
+"""One case in this many lies about a length, a limit or a flag. When each such lie has been told once, they begin
+again.
 """
 MUTATED_SHARE: Final = 0.6
-"""The share of the other cases in which a packet is mutated at random. The rest are out of turn."""
+"""Of the other cases, the share in which a packet is mutated at random. In the rest, packets are out of turn."""
 STRANGERS_SHARE: Final = 0.1
-"""The share of out-of-turn cases with strangers who send much, or slowly. It is small, because each such case takes as
+"""The share of out-of-turn cases with strangers who send a lot, or slowly. It is small, because each such case takes as
 long as a hundred others.
 """
 LIES: Final = ("length", "limit", "flags")
@@ -54,7 +56,7 @@ def unmutated(talk: Talk) -> Case:
 
 
 def mutated(talk: Talk) -> Case:
-    """Return a valid conversation with one packet mutated."""
+    """Return a valid conversation in which one packet is mutated."""
     dice = talk.dice
     places = whole_conversation(talk, dice.randint(1, 4))
     # The handshake is two of a few packets; messages have more that can be wrong.
@@ -79,7 +81,9 @@ def aimed(talk: Talk, seed: int) -> Case:
 
 @lru_cache(maxsize=8)
 def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
-    """Return each lie about each field, with the kind of message that has it, in an order drawn from the seed."""
+    """Return each lie about each field, together with the kind of message that has the field, in an order drawn from
+    the seed.
+    """
     found = list(all_lies(queue))
     chance(seed, "lies").shuffle(found)
     return found
@@ -87,7 +91,7 @@ def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
 
 @lru_cache(maxsize=8)
 def all_lies(queue: str) -> tuple[tuple[str, Edit], ...]:
-    """Return all lies, kind by kind."""
+    """Return all lies, grouped by the kind of message."""
     lies: dict[str, tuple[str, Edit]] = {}
     for kind in MESSAGES:
         for edit in plan_of(message_of(queue, kind)).edits:

@@ -20,19 +20,22 @@ from mqproto.simulator.fuzz.tactics.cases import Case, case_as_how, joined
 from mqproto.wire import Guid
 
 AGAIN_S: Final = 0.05
-"""The number of seconds between two tries to reach a peer that has crashed."""
+"""The time, in seconds, between two attempts to reach a peer that has crashed."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
-"""While a case is made smaller, we wait for the peer this many times as long as the canary's slowest acknowledgment
-took. We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience."""
+"""The factor by which we wait longer for the peer than the canary's slowest acknowledgment took, while a case is
+shrunk. We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience.
+"""
 
 NAMES: Final = 8
-"""The maximum number of identities under which the smallest case is sent, with the whole patience, until it shows the
-fault.
+"""The maximum number of identities under which the smallest case is sent, each time with the whole patience, until it
+shows the fault.
 """
 
 OWN: Final = (PeerFailure.HANGS, PeerFailure.WRONG)
-"""Faults that a case shows by itself. Other faults concern the whole peer, and any case may have caused them."""
+"""The kinds of fault that a case shows by itself. Other faults concern the whole peer, and any case may have caused
+them.
+"""
 ONCE: Final = "seen once, and not again when the case was sent alone"
 GONE: Final = "not tried alone, as the peer serves nobody any more"
 
@@ -42,8 +45,8 @@ class Investigation:
 
     Args:
         dice: draws a new identity for each repetition of a case.
-        shrink_s: how many seconds it may take to make one case smaller.
-        origin: the facts about the peer's place that are in every finding.
+        shrink_s: the time, in seconds, that may be spent on making one case smaller.
+        origin: the facts about the peer's place that go into every finding.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Investigation:
         origin: dict[str, int | str],
     ) -> None:
         self.is_gone = False
-        """Whether the peer serves nobody any more, not even after some time."""
+        """Whether the peer serves nobody any more, even after some time."""
         self._place = place
         self._canary = canary
         self._findings = findings
@@ -66,7 +69,7 @@ class Investigation:
         self._causes: list[tuple[frozenset[str], str]] = []
 
     def knows(self, fault: Fault, case: Case) -> bool:
-        """Return whether there is a finding of this fault. If so, the finding is counted.
+        """Return whether there is already a finding of this fault. If there is, it is counted once more.
 
         A crash is known if this case has every cause of an earlier crash.
         """
@@ -77,7 +80,9 @@ class Investigation:
         return self._findings.knows(next(groups, ""))
 
     async def look_into(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Find the culprit among the suspects, the likeliest first, and keep the finding. Then let the peer recover."""
+        """Find the culprit among the suspects, which are ordered from the likeliest on, and keep the finding. Then let
+        the peer recover.
+        """
         if await self._is_back():
             await self._find(fault, suspects)
             self.is_gone = self.is_gone or not await self._is_back()
@@ -110,7 +115,7 @@ class Investigation:
             self.keep(fault, suspects[0], ONCE)
 
     async def tried(self, case: Case) -> Fault | None:
-        """Send a case alone, under an identity that is new to the peer; return the fault."""
+        """Send a case alone, under an identity that is new to the peer; return the fault, if any."""
         return await self._shown(self._renewed(case))
 
     async def _shown(self, case: Case) -> Fault | None:
@@ -128,7 +133,7 @@ class Investigation:
         self._findings.add(FuzzFinding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it was when it last did.
+        """Make a case smaller while it still shows the same fault; keep it byte for byte as it last showed the fault.
 
         A mutation may move the identity's bytes into a field that matters, so that only some identities show the fault.
         """
@@ -158,14 +163,14 @@ class Investigation:
             self.keep(fault, case)
 
     def _keep_last(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Keep the last cases that were sent, because the peer does not come back and nothing more is known."""
+        """Keep the last cases that were sent, because the peer has not come back and nothing more can be learned."""
         self.is_gone = True
         if suspects:
             together = joined(suspects[::-1]) if len(suspects) > 1 else suspects[0]
             self.keep(fault, together, GONE)
 
     async def _is_back(self) -> bool:
-        """Wait until the peer serves the canary; return False if that takes longer than the patience."""
+        """Return True once the peer serves the canary; return False if that takes longer than the patience."""
         with trio.move_on_after(self._place.patience_s):
             while True:
                 if await self._canary.check() is None:
@@ -178,14 +183,16 @@ class Investigation:
 
 
 def group_of(fault: Fault, case: Case) -> str:
-    """Return the group of a finding: the broken rule, or the cause if the whole peer failed."""
+    """Return the group of a finding: the rule that was broken, or the causes if the whole peer failed."""
     if fault.oracle in OWN or fault.oracle is PeerFailure.GROWS:
         return f"{fault.oracle}: {fault.rule}"
     return f"serves nobody after {', '.join(sorted(causes_of(case)))}"
 
 
 def causes_of(case: Case) -> frozenset[str]:
-    """Return the possible causes: the wrong fields if one packet is mutated, or else the kind of the case."""
+    """Return the possible causes: the wrong fields if exactly one packet is mutated, and otherwise the kind of the
+    case.
+    """
     mutated = [step for step in case.steps if step.was]
     fields = changed_fields(mutated[0]) if len(mutated) == 1 else ()
     return frozenset(fields or [case.kind])

@@ -19,7 +19,7 @@ from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""The size of our system's send buffer, in bytes. It is small, so that we see how far the peer has read."""
+"""The size, in bytes, of our system's send buffer. It is small, so that we can see how far the peer has read."""
 PIECE_BYTES: Final = 16 * 1024
 ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
@@ -27,12 +27,14 @@ TURNED_AWAY: Final = "closed before a word"
 HELD_UP: Final = "waits for our host's turn"
 COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""The errors of connecting that say nothing about the peer, because we have run out of a resource."""
+"""The errors of connecting that say nothing about the peer, because it is we who have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""If our host is held up, we wait this many times as long as the patience before we call it a fault."""
+"""The number of times that we wait for the whole patience while our host is held up, before we call it a fault."""
 DEAF_PATIENCE_S: Final = 1.0
-"""How many seconds we try to send on a connection that we do not read. The peer may rightly stop reading it, too."""
+"""The time, in seconds, for which we try to send on a connection that we do not read. The peer may rightly stop reading
+it, too.
+"""
 
 
 async def never() -> bool:
@@ -41,14 +43,14 @@ async def never() -> bool:
 
 @dataclass(slots=True)
 class Place:
-    """The peer's address, and our patience with it.
+    """The peer's address, and our patience with the peer.
 
     A peer may limit the share of one host. The patience then counts from the start of our turn.
 
-    where: its address in the form that `socket.connect` takes.
-    server: its queue manager, once it is known.
+    where: the peer's address in the form that `socket.connect` takes.
+    server: the peer's queue manager, once it is known.
     source: the address from which our connections come; empty for the system's choice.
-    judge: makes the judge of a connection, for a peer with this queue manager.
+    judge: makes the judge of a connection to a peer with this queue manager.
     holds_up: returns whether everything from our host is held up now while others are served.
     """
 
@@ -77,14 +79,14 @@ class JudgedLine:
         self.closed = False
         """Whether the peer has closed the connection, in any way."""
         self.turned_away = False
-        """Whether the peer closed it without an answer after a request for a session."""
+        """Whether the peer closed the connection without an answer to a request for a session."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
         self._listening = trio.CancelScope()
 
     async def listen(self) -> None:
-        """Read until the peer or we close, or until `deafen`."""
+        """Read until either side closes the connection, or until `deafen` is called."""
         try:
             with self._listening, suppress(trio.BrokenResourceError):
                 while data := await self._stream.receive_some(READ_BYTES):
@@ -109,7 +111,9 @@ class JudgedLine:
         self._changed = trio.Event()
 
     async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
-        """Send bytes, a few at a time if `piece_bytes` is not 0. It is not a fault if the peer has closed."""
+        """Send bytes, `piece_bytes` at a time if that is not 0. It is not a fault if the peer has closed the
+        connection.
+        """
         self.conduct.said(data)
         with suppress(trio.BrokenResourceError, OSError):
             for start in range(0, len(data), piece_bytes or len(data) or 1):
@@ -126,10 +130,10 @@ class JudgedLine:
         return self.conduct.fault
 
     async def _sent(self, data: memoryview) -> int:
-        """Send bytes. Return how many of them the peer, or our system, has taken; 0 if it takes none for too long.
+        """Send bytes. Return how many of them the peer, or our system, has taken; 0 if neither takes any for too long.
 
         Raises:
-            OSError: the peer has closed.
+            OSError: the peer has closed the connection.
         """
         is_deaf = self._listening.cancel_called
         for _ in range(TURNS):
@@ -140,9 +144,9 @@ class JudgedLine:
         return 0
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
-        """Wait until the peer owes nothing or has closed; return a fault if neither happens.
+        """Wait until the peer owes nothing or has closed the connection; return a fault if neither happens.
 
-        Each answer shows that the peer is working, and the patience starts again.
+        Each answer shows that the peer is working, and makes the patience start again.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
@@ -166,7 +170,7 @@ class JudgedLine:
         return held_up
 
     def deafen(self) -> None:
-        """Stop reading. The peer's data stays with it, and it owes us nothing from now on."""
+        """Stop reading. What the peer sends stays unread, and it owes us nothing from now on."""
         self.conduct.finish()
         self._listening.cancel()
 
@@ -212,7 +216,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 
 
 def elsewhere(place: Place) -> str:
-    """Return an address that a peer on loopback takes for that of another host; empty if there is none.
+    """Return an address that a peer on loopback takes for another host's, or an empty text if there is none.
 
     A peer may limit the share of one host. The canary must not share a host with the attackers.
     """

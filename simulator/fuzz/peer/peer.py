@@ -65,7 +65,8 @@ async def fuzz_peer(
     """Fuzz the queue manager at HOST or HOST:PORT.
 
     Raises:
-        UsageError: the host is another machine, without `allow_remote`, or is not a queue manager that talks to us.
+        UsageError: the host is another machine and `allow_remote` is false, or it has no queue manager that talks to
+            us.
     """
     process = Process(pid, growth_mb) if pid is not None else None
     place = await place_of(peer, options)
@@ -74,14 +75,14 @@ async def fuzz_peer(
 
 
 async def repeat(finding: FuzzFinding, peer: str, options: Options, *, as_new: bool = False) -> Fault | None:
-    """Send the case of a finding again, exactly as it was; return the fault if it shows.
+    """Send the case of a finding again, exactly as it was; return the fault if it shows again.
 
     Args:
         as_new: whether to speak as a new queue manager and with the current time, for a peer that remembers the old
             identity and time.
 
     Raises:
-        UsageError: as for `fuzz_peer`; or the finding is not from a peer.
+        UsageError: as for `fuzz_peer`; or the finding does not come from fuzzing a peer.
     """
     case = case_from_how(finding.how, finding.data)
     place = await place_of(peer, options)
@@ -99,7 +100,7 @@ async def place_of(peer: str, options: Options) -> Place:
     """Return the place of a peer.
 
     Raises:
-        UsageError: there is no such host, or it is another machine.
+        UsageError: there is no such host, or it is another machine and `allow_remote` is false.
     """
     host, port = read_target(peer)
     try:
@@ -114,7 +115,7 @@ async def place_of(peer: str, options: Options) -> Place:
 
 
 def target_of(place: Place, options: Options) -> PeerTarget:
-    """Return the target for which cases are made."""
+    """Return the target that the cases are made for."""
     assert place.server is not None
     return PeerTarget(
         tuple(_direct_name(queue, str(place.where[0])) for queue in options.queues),

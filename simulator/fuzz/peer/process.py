@@ -1,4 +1,4 @@
-"""The peer's process, if it runs on this machine: whether it is alive, and how much memory it has."""
+"""The peer's process, if it runs on this machine: whether it is alive, and how much memory it uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Process:
     """A process, identified by its number.
 
     Args:
-        growth_mb: how much its memory may grow.
+        growth_mb: the number of MB by which its memory may grow.
 
     Raises:
         UsageError: there is no such process.
@@ -43,7 +43,7 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        """Whether the process still runs."""
+        """Whether the process is still running."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -55,7 +55,7 @@ class Process:
         return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
 
     def _resident_mb(self) -> float:
-        """Return its resident memory in MB; 0 if the system does not report it. Only Linux reports it."""
+        """Return the process's resident memory in MB, or 0 if the system does not report it. Only Linux reports it."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError, ValueError):

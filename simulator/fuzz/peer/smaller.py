@@ -73,7 +73,7 @@ def _with_edits(case: Case, index: int, some: Sequence[ReplacedBytes]) -> Case:
 def calm(case: Case) -> Case:
     """Return the case with a wait for the peer's answer after each packet.
 
-    Such a case does not depend on how TCP cuts the stream, or on which side is faster. So it can be repeated.
+    Such a case does not depend on how TCP cuts the stream, or on which side is faster, so it can be repeated.
     """
     steps: list[Step] = []
     for step in case.steps:
@@ -85,7 +85,7 @@ def calm(case: Case) -> Case:
 
 
 def groups(case: Case) -> Iterator[tuple[Step, ...]]:
-    """Yield each step together with the waiting that follows it."""
+    """Yield each step together with the AWAIT steps that follow it."""
     group: list[Step] = []
     for step in case.steps:
         if group and step.act is not Act.AWAIT:
@@ -97,7 +97,7 @@ def groups(case: Case) -> Iterator[tuple[Step, ...]]:
 
 
 def edits(was: bytes, data: bytes) -> list[ReplacedBytes]:
-    """Return the edits that were made to a packet, in as few pieces as can be distinguished."""
+    """Return the edits that were made to a packet, one for each stretch of bytes that differs."""
     if len(was) == len(data):
         changed = [at for at, (old, new) in enumerate(zip(was, data, strict=True)) if old != new]
         runs = [
@@ -113,14 +113,14 @@ def edits(was: bytes, data: bytes) -> list[ReplacedBytes]:
 
 
 def edited(was: bytes, some: Sequence[ReplacedBytes]) -> bytes:
-    """Return a packet with only some of its edits."""
+    """Return a packet in which only some of its edits are made."""
     for edit in sorted(some, reverse=True):
         was = was[: edit.start] + edit.new + was[edit.stop :]
     return was
 
 
 def changed_fields(step: Step) -> tuple[str, ...]:
-    """Return the fields of the original packet that a mutation has changed, each once, in order."""
+    """Return the names of the fields of the original packet that a mutation has changed, each once, in order."""
     return tuple(dict.fromkeys(name for name, _ in _changes(step)))
 
 
@@ -139,7 +139,7 @@ def described(step: Step) -> str:
 
 
 def _changes(step: Step) -> list[tuple[str, ReplacedBytes]]:
-    """Return each edit with the field in which it begins."""
+    """Return each edit together with the name of the field in which it begins."""
     fields = fields_of(step.was)
     found = []
     for edit in edits(step.was, step.data):

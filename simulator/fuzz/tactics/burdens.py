@@ -1,4 +1,4 @@
-"""Tactics that send much, or cost the reader more than the writer, by lists, texts, names, bodies or requests.
+"""Tactics that send a lot, or that cost the reader more than the writer: lists, texts, names, bodies and requests.
 
 The requested hosts are made up: names below `invalid` (RFC 6761) and addresses for documentation (RFC 5737).
 """
@@ -36,16 +36,16 @@ from mqproto.wire.layouts.user import UserHeader
 
 BODY_BYTES: Final = MAXIMUM_PACKET_SIZE - 4_096
 LARGE: Final = 2
-"""The number of packets of 4 MiB that one case has."""
+"""The number of packets of 4 MiB in one case."""
 MANY: Final = 200
 SMALLEST_ELEMENT: Final = b"\x03\x00\x00\x00"
-"""The size, in bytes, of a direct name without a character.  [MS-MQMQ] 2.2.20.2"""
+"""A direct name without any characters, in encoded form.  [MS-MQMQ] 2.2.20.2"""
 TO_US: Final = PrivateQueueFormatName(IDENTITY, 9)
 
 
 @lru_cache(maxsize=8)
 def _listing(queue: str, size: int) -> bytes:
-    """Return a packet of about this size whose list of queues has as many 4-byte elements as fit."""
+    """Return a packet of about this size, whose list of queues has as many 4-byte elements as fit."""
     header = MultiQueueFormatHeader(destination=direct_names(""))
     packet = encode_packet(a_message(queue, multi_queue_format=header))
     count = (size - len(packet)) // len(SMALLEST_ELEMENT)
@@ -65,7 +65,7 @@ def _listing(queue: str, size: int) -> bytes:
 
 @lru_cache(maxsize=4)
 def _no_text(queue: str) -> bytes:
-    """Return a packet of nearly 4 MiB, mostly the text of a SoapHeader that ends in invalid UTF-16."""
+    """Return a packet of nearly 4 MiB, most of which is the text of a SoapHeader that ends in invalid UTF-16."""
     soap = SoapHeader(header="x\n" * (BODY_BYTES // 4 - 2_000) + "end", body="<body/>")
     packet = encode_packet(with_soap(a_message(queue), soap))
     return packet.replace("end".encode("utf-16-le"), b"\x00\xd8" * 3)
@@ -73,7 +73,7 @@ def _no_text(queue: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _large(queue: str | int, kind: str) -> bytes:
-    """Return a packet of nearly 4 MiB. If the queue is a number, it is for IDENTITY."""
+    """Return a packet of nearly 4 MiB. If the queue is a number, the packet is for the queue manager IDENTITY."""
     message = a_message(
         queue,
         destination_manager=IDENTITY,
@@ -86,14 +86,16 @@ def _large(queue: str | int, kind: str) -> bytes:
 
 @lru_cache(maxsize=4)
 def nearly_whole(queue: str) -> tuple[bytes, bytes]:
-    """Return a packet of nearly 4 MiB without its last 100 bytes: its headers, and its body, which does not have
-    marks."""
+    """Return a packet of nearly 4 MiB without its last 100 bytes, as two parts: the headers, and the rest of the body.
+
+    Only the first part contains marks.
+    """
     packet = _large(queue, "express")
     return packet[:512], packet[512:-100]
 
 
 def _cold_list(talk: Talk) -> str:
-    """One packet without a handshake: a list of queues of 4 bytes each, up to 4 MiB in all."""
+    """One packet without a handshake: a list of 4-byte queue names, up to 4 MiB in all."""
     size = talk.dice.choice((400_000, MAXIMUM_PACKET_SIZE - 256))
     talk.say(_listing(talk.queue, size), f"a list of {size:,} bytes")
     talk.wait()
@@ -101,14 +103,14 @@ def _cold_list(talk: Talk) -> str:
 
 
 def _lists(talk: Talk) -> str:
-    """In a session, lists of queues of 4 bytes each: as many queues as are allowed, or as fit into 4 MiB."""
+    """In a session, lists of 4-byte queue names: as many as are allowed, or as fit into 4 MiB."""
     size = talk.dice.choice((4 * MAXIMUM_ELEMENTS, 4 * MAXIMUM_ELEMENTS, MAXIMUM_PACKET_SIZE - 256))
     packets = [_listing(talk.queue, size)] * (20 if size < 2**20 else 1)
     return talk.flood(packets, f"lists of {size:,} bytes")
 
 
 def _cold_text(talk: Talk) -> str:
-    """One packet without a handshake: 4 MiB of SOAP that is not text."""
+    """One packet without a handshake: 4 MiB of SOAP that is not valid text."""
     talk.say(_no_text(talk.queue), "a SoapHeader of 4 MiB")
     talk.wait()
     return "4 MiB"
@@ -129,7 +131,7 @@ def _large_to_nobody(talk: Talk) -> str:
 
 
 def _unread_answers(talk: Talk) -> str:
-    """Requests for many answers, which are never read."""
+    """Messages that ask for many answers, which are never read."""
     talk.greet()
     talk.act(Act.DEAF)
     message = a_message(talk.queue, recoverable=True, acknowledgments=ASKS_ALL, admin_queue=TO_US)
@@ -140,7 +142,7 @@ def _unread_answers(talk: Talk) -> str:
 
 
 def _made_up_hosts(talk: Talk) -> str:
-    """Recoverable messages whose administration queue is at a host that does not exist."""
+    """Recoverable messages whose administration queue is on a host that does not exist."""
     host = talk.dice.choice(("TCP:192.0.2.1", "OS:made-up-host.invalid", "TCP:127.0.0.1"))
     packets = []
     for _ in range(50):
@@ -168,14 +170,14 @@ def _odd_flags(talk: Talk) -> str:
 
 
 def _certificates(talk: Talk) -> str:
-    """Messages that consist almost entirely of signature and certificate."""
+    """Messages that consist almost entirely of a signature and a certificate."""
     security = SecurityHeader(sender_id=IDENTITY, signature=bytes(60_000), sender_cert=bytes(65_000))
     packet = encode_packet(secured(a_message(talk.queue), security))
     return talk.flood([packet] * 20, "messages with large certificates")
 
 
 def _many_hosts(talk: Talk) -> str:
-    """A message with all the lists of queues that it may have, and each queue at another host."""
+    """A message with all the lists of queues that it may have, and each queue on a different host."""
     names = direct_names(*(rf"OS:host-{talk.dice.randrange(10**6)}.invalid\q" for _ in range(MANY)))
     message = a_message(
         talk.queue,
@@ -256,4 +258,4 @@ BURDENS: Final[dict[str, Tactic]] = {
     "large certificates": _certificates,
     "many made-up hosts": _many_hosts,
 }
-"""The tactics by kind of case."""
+"""The tactics, keyed by the kind of case."""

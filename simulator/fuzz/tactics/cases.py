@@ -17,7 +17,7 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, guid_from_text, guid_text
 
 FUZZ: Final = "peer"
-"""The fuzzer that repeats a finding with a case."""
+"""The name of the fuzzer that repeats a finding with a case."""
 _time = struct.Struct("<I")
 
 
@@ -34,7 +34,7 @@ class Act(StrEnum):
     DEAF = "deaf"
     """Read nothing more on this connection."""
     WATCH = "watch"
-    """Check that others are served while all connections stay as they are."""
+    """Check that the peer serves others while all connections stay as they are."""
     DATAGRAM = "datagram"
     """Send a datagram to the ping port."""
 
@@ -43,7 +43,7 @@ class Act(StrEnum):
 class Step:
     """One step of a case.
 
-    piece_bytes: how many bytes of `data` are sent at a time, in one segment; 0 for all at once.
+    piece_bytes: the number of bytes of `data` that are sent at a time, in one segment; 0 for all at once.
     note: a description for people.
     was: `data` before the mutation; empty if it was not mutated.
     """
@@ -60,10 +60,10 @@ class Step:
 class Case:
     """A conversation with a peer in which some data, or the order, is wrong.
 
-    kind: the class of the fault; findings are grouped by it.
-    name: the exact fault.
-    identity: the queue manager that we claim to be, or whose messages we bring.
-    sent_s: the SentTime of its messages, in seconds since 1970, UTC.
+    kind: the class of what is wrong; findings are grouped by it.
+    name: what exactly is wrong.
+    identity: the queue manager that we claim to be, or whose messages we deliver.
+    sent_s: the SentTime of the case's messages, in seconds since 1970, UTC.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Case:
     number: int = 0
 
     def renewed(self, identity: Guid, sent_s: int) -> Case:
-        """Return the same case from another identity at another time, for a peer that remembers the old one."""
+        """Return the same case with another identity and time, for a peer that remembers the old ones."""
         old, new = (self.identity, _time.pack(self.sent_s)), (identity, _time.pack(sent_s))
         steps = tuple(
             dataclasses.replace(
@@ -102,7 +102,9 @@ class Case:
 
 
 def joined(cases: Iterable[Case]) -> Case:
-    """Join the cases that ran when a peer went away into one case, in which each has its own connections."""
+    """Join cases into one, in which each case has its own connections. The cases are those that ran when a peer went
+    away.
+    """
     steps: list[Step] = []
     together = list(cases)
     first = 0
@@ -119,7 +121,9 @@ def joined(cases: Iterable[Case]) -> Case:
 
 
 def case_as_how(case: Case) -> dict[str, Any]:
-    """Return a case without its bytes, as the `how` of a finding; the finding's data are these bytes, in order."""
+    """Return a case without its bytes, as the `how` of a finding. The finding's data consists of these bytes, in
+    order.
+    """
     return {
         "fuzz": FUZZ,
         "kind": case.kind,
@@ -182,7 +186,7 @@ _STEP: Final = re.compile(
 
 
 def _read(line: str, note: str, data: bytes) -> Step:
-    """Read the output of `_written`; the step's bytes are at the beginning of `data`."""
+    """Return the step that `_written` has put into words; the step's bytes are at the beginning of `data`."""
     if not (words := _STEP.fullmatch(line)):
         raise ValueError(f"{line!r} is not a step")
     size = int(words["size"] or 0)

@@ -1,5 +1,5 @@
-"""Tactics with very many small items that are all valid (sessions, queues, sequences), and with little data that is
-sent very slowly.
+"""Tactics that send very many small items, all of them valid (sessions, queues, sequences), or that send a few bytes
+very slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ SESSIONS: Final = 60
 
 
 def _sessions(talk: Talk, *, count: int, holds: int, known: bool) -> str:
-    """Many sessions, each for another queue manager, or for those that the peer knows."""
+    """Many sessions, each in the name of a different stranger, or in the names of queue managers that the peer
+    knows.
+    """
     for connection in range(count):
         name = talk.somebody() if known else talk.stranger()
         talk.request(connection, client=name, server=talk.target.server)
@@ -65,14 +67,14 @@ def _odd_parameters(talk: Talk) -> str:
 
 
 def _many_queues(talk: Talk) -> str:
-    """Messages to queues that do not exist, each with another name."""
+    """Messages to queues that do not exist, each with a different name."""
     names = [f"{talk.queue}-{talk.dice.randrange(10**9)}" for _ in range(50)]
     packets = [encode_packet(a_message(name, recoverable=True)) for name in names]
     return talk.flood(packets, "messages to queues that are not there")
 
 
 def _many_sequences(talk: Talk) -> str:
-    """Messages that each begin a sequence, because the queue's name is spelt differently each time."""
+    """Messages that each begin a sequence, because the queue's name is spelled differently each time."""
     packets = []
     for _ in range(100):
         letters = (talk.dice.choice((letter.lower(), letter.upper())) for letter in talk.target.queues[-1])
@@ -97,4 +99,4 @@ FLOODS: Final[dict[str, Tactic]] = {
     "many queues that are not there": _many_queues,
     "many sequences": _many_sequences,
 }
-"""The tactics by kind of case."""
+"""The tactics, keyed by the kind of case."""

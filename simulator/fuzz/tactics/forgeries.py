@@ -1,5 +1,5 @@
-"""Packets in the name of others, and packets from strangers who only want to send. It does not matter how they are
-carried.
+"""Packets in others' names, and packets from strangers who only want to send. How they are transported does not matter
+here.
 
 None of these packets changes what queue managers have promised each other. A speaker knows or guesses what can be
 forged. guesses.py has a speaker for live peers, and world/faults/impostors.py has one that knows everything.
@@ -20,21 +20,22 @@ FORGED: Final = b"forged"
 """The body of messages that no application may ever receive."""
 MADE_UP: Final = "made-up-host"
 FAR: Final = 0x7FFFFFFF
-"""A number higher than any that a sender has reached."""
+"""A number higher than any number that a sender has reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speaker(ABC):
     """The speaker of forgeries, and its target.
 
-    caller: the queue manager that it presented.
+    caller: the queue manager that the speaker presented.
     name: the queue manager in whose name it speaks.
     target: the queue manager that it called.
-    notes, orders: a queue of the target, and those of its queues that take transactions.
+    notes: a queue of the target.
+    orders: the queues of the target that take transactions.
     lives_s: the TimeToBeReceived of messages, in seconds.
     own_body: the body of messages in the speaker's own name.
     body: the body of messages in the presented name.
-    many: the number of messages that it sends in the presented name.
+    many: the number of messages that the speaker sends in the presented name.
     """
 
     caller: Guid
@@ -53,7 +54,7 @@ class Speaker(ABC):
         return place
 
     def end(self) -> MessageClass:
-        """Return the class for a forged FinalAck."""
+        """Return the class of a forged FinalAck."""
         return MessageClass.ACK_RECEIVE
 
     @abstractmethod
@@ -62,10 +63,10 @@ class Speaker(ABC):
 
     @abstractmethod
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """Return the last message that a queue manager sent, in each of its sequences."""
+        """Return the last message that a queue manager sent in each of its sequences."""
 
     def message(self, source: Guid, queue: int | str, message_id: int, **changes: Any) -> UserMessage:
-        """Return a message to a queue of `target`."""
+        """Return a message to a queue of the target, with some properties changed."""
         arguments: dict[str, Any] = {
             "source": source,
             "destination_manager": self.target,
@@ -78,7 +79,7 @@ class Speaker(ABC):
         return a_message(queue, **arguments | changes)
 
     def acknowledges(self, sent: LastSent, message_class: MessageClass | None = None) -> UserMessage:
-        """Return an OrderAck from `name`, or a FinalAck of a class."""
+        """Return an OrderAck from `name`, or a FinalAck of this class if one is given."""
         return acknowledgment(sent, self.name, self.target, self.sent_s, self.number(1), message_class)
 
 
@@ -93,7 +94,7 @@ def stays_awake(speaker: Speaker) -> Iterable[Packet]:
 
 
 def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
-    """Send messages to the order queues that would make all genuine orders look old.  [MS-MQQB] 3.1.5.8.6"""
+    """Send, to the order queues, messages that would make all genuine orders look old.  [MS-MQQB] 3.1.5.8.6"""
     for queue in speaker.orders:
         place = transaction(ordinal=FAR, time_stamp=FAR)
         yield speaker.message(speaker.name, queue, speaker.number(1), transaction=place)
@@ -102,7 +103,7 @@ def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
 def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
     """Send messages with the identifiers that the genuine sender will use next.  [MS-MQQB] 3.1.5.8.1
 
-    A queue that is open to strangers cannot tell whether a presented GUID is another's.
+    A queue that is open to strangers cannot tell whether a presented GUID belongs to somebody else.
     """
     first = speaker.next_number()
     for number in range(speaker.many):
@@ -111,12 +112,12 @@ def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
 
 
 def forges_a_message(speaker: Speaker) -> Iterable[Packet]:
-    """Send a message in a name other than the one that was presented."""
+    """Send a message in a name other than the presented one."""
     yield speaker.message(speaker.name, speaker.notes, speaker.number(1), recoverable=True)
 
 
 def confirms_orders(speaker: Speaker) -> Iterable[Packet]:
-    """Send to anybody OrderAcks for everything that the target sent.  [MS-MQQB] 3.1.5.6"""
+    """Send OrderAcks for everything that the target sent to anybody.  [MS-MQQB] 3.1.5.6"""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent)
 
@@ -128,7 +129,7 @@ def confirms_receipt(speaker: Speaker) -> Iterable[Packet]:
 
 
 def says_that_it_went_too_far(speaker: Speaker) -> Iterable[Packet]:
-    """Send the FinalAck that any queue manager on the route may send, about the target's last messages."""
+    """For each of the target's last messages, send the FinalAck that any queue manager on the route may send."""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
@@ -141,10 +142,10 @@ def confirms_through(speaker: Speaker) -> Iterable[Packet]:
 
 
 def visits(speaker: Speaker) -> Iterable[Packet]:
-    """Send a note, the first message of a sequence of orders, and a message after a gap in it, all in the speaker's own
-    name.
+    """Send a note, the first message of a sequence of orders, and a message after a gap in that sequence, all in the
+    speaker's own name.
 
-    The note asks for an acknowledgment of its arrival at an unknown host.
+    The note asks for an acknowledgment of its arrival, to be sent to an unknown host.
     """
     answer = {"admin_queue": rf"OS:{MADE_UP}\private$\replies", "acknowledgments": ACKNOWLEDGE_ARRIVAL}
     yield speaker.message(

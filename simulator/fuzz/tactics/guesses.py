@@ -34,11 +34,11 @@ from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 
 NUMBERS: Final = range(16, 24)
-"""The numbers that a queue manager gives to its first private queues."""
+"""The numbers that a queue manager gives to its first few private queues."""
 FAR_NUMBERS: Final = (0, 1, 2, FAR, FAR + 1, 0xFFFFFFFE, 0xFFFFFFFF)
 STAMPS: Final = (SENT_S, SENT_S, 0, FAR, 0xFFFFFFFF)
-"""The times at which a sequence may have begun. Some senders put a message's number into the Ordinal, and 0 here
-(3.1.1.6.2).
+"""The times at which a sequence may have begun. Some senders put a message's number into the Ordinal, and 0 into the
+time (3.1.1.6.2).
 """
 ORDINALS: Final = (*range(33), NUMBER, 1_000, FAR, 0xFFFFFFFF)
 
@@ -48,7 +48,7 @@ ENDS: Final = [each for each in MessageClass if each >= 0x4000]
 
 @dataclass(frozen=True, kw_only=True)
 class Guessing(Speaker):
-    """A speaker in the name of a queue manager that the peer knows. The speaker does not know anything else."""
+    """A speaker in the name of a queue manager that the peer knows. The speaker knows nothing else."""
 
     talk: Talk
 
@@ -62,7 +62,9 @@ class Guessing(Speaker):
         return self.talk.dice.choice(ENDS)
 
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """Return guesses. By KB 830639, an OrderAck for an unknown sequence once corrupted the pending messages."""
+        """Return guesses. According to KB 830639, an OrderAck for an unknown sequence once corrupted the pending
+        messages.
+        """
         choice = self.talk.dice.choice
         for _ in range(self.talk.count(1, 4, many=32)):
             identifier = TxSequenceId(time_stamp=choice(STAMPS), ordinal=choice(ORDINALS))
@@ -70,7 +72,7 @@ class Guessing(Speaker):
 
 
 def speaker_of(talk: Talk, name: Guid) -> Guessing:
-    """Return a speaker in this name that guesses."""
+    """Return a speaker that speaks in this name and guesses the rest."""
     return Guessing(
         caller=IDENTITY,
         name=name,
@@ -100,11 +102,11 @@ def _says(
     times: int = 1,
     by_itself: bool = False,
 ) -> str:
-    """Do an act over a session, in our own name or in the speaker's name.
+    """Perform an act in a session, in our own name or in the speaker's name.
 
     Args:
         claims: whether to present the speaker's name; at random if None.
-        times: how often to say everything.
+        times: how many times to say everything.
         by_itself: whether to speak in the peer's own name.
     """
     name = talk.target.server if by_itself else talk.somebody()
@@ -124,7 +126,7 @@ def _says(
 
 
 def _claimed_session(talk: Talk) -> str:
-    """A session in a known queue manager's name that takes waiting messages, so that the peer forgets them."""
+    """A session, in a known queue manager's name, that takes waiting messages and makes the peer forget them."""
     said = _says(confirms_orders, talk, claims=True)
     talk.acknowledge()
     talk.hold(2)
@@ -132,7 +134,7 @@ def _claimed_session(talk: Talk) -> str:
 
 
 def _claimed_and_idle(talk: Talk) -> str:
-    """Sessions in known queue managers' names that acknowledge nothing, kept alive by empty SessionAcks."""
+    """Sessions in known queue managers' names, which are kept alive by SessionAcks that acknowledge nothing."""
     managers = talk.target.known or (talk.stranger(),)
     for connection, manager in enumerate(managers):
         _greet_as(talk, manager, connection)
@@ -149,7 +151,7 @@ def acknowledges_a_sequence(talk: Talk) -> str:
 
 
 def _forged_sources(talk: Talk) -> str:
-    """Small transactional messages, each from another queue manager that is unknown to the peer."""
+    """Small transactional messages, each from a different queue manager that the peer does not know."""
     packet = encode_packet(a_message(talk.target.queues[-1], transaction=transaction()))
     return talk.flood((packet.replace(IDENTITY, talk.stranger()) for _ in range(BURST)), "forged sources")
 
@@ -190,4 +192,4 @@ FORGERIES: Final[dict[str, Tactic]] = {
     "messages for nobody": _to_nobody,
     "messages to the order queue": _no_order_queue,
 }
-"""The tactics by kind of case."""
+"""The tactics, keyed by the kind of case."""

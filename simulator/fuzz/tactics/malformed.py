@@ -1,6 +1,6 @@
 """Packets that no queue manager may accept, one for each way in which a parser of this protocol is known to go wrong.
 
-Each is a valid packet with one field changed. Its name, which a capture shows beside it, contains the field's new
+Each is a valid packet with one field changed. Its name, which a capture shows next to it, contains the field's new
 value. Sizes and counts wrap in 32 bits when they are doubled, aligned or added, or go beyond the packet. Flags announce
 parts that are missing.
 """
@@ -45,7 +45,7 @@ SENT_S: Final = 1_700_000_000
 
 
 class _Change(NamedTuple):
-    """One field of one packet, and its new value; if there is a mask, only the bits in it get the value."""
+    """One field of one packet, and its new value. If there is a mask, only the bits in the mask change."""
 
     packet: str
     field: str
@@ -109,7 +109,7 @@ CHANGES: Final = (
 
 
 def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
-    """Return the packets by name, as sent from `source` to `target`; `decode_packet` refuses each of them."""
+    """Return the packets sent from `source` to `target`, keyed by name; `decode_packet` refuses each of them."""
     valid = _valid_packets(source, target)
     packets = {_name(change): _changed(valid[change.packet], change) for change in CHANGES}
     message = valid["message"]
@@ -118,7 +118,7 @@ def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
 
 
 def hostile_pings(source: Guid) -> dict[str, bytes]:
-    """Return datagrams for a ping port, by name. No queue manager answers them."""
+    """Return datagrams for a ping port, keyed by name. No queue manager answers them."""
     ping = ping_packet.encode(Ping(cookie=1, qm_guid=source))
     return {
         "ping: one byte too short": ping[:-1],

@@ -1,6 +1,7 @@
 """Tactics with packets that come at the wrong time, too often, or in pieces; and the table of all tactics.
 
-Some have two forms: a small one, to see what the peer answers, and a very large one, to see whom it still serves.
+Some tactics have two forms: a small one, to see what the peer answers, and a very large one, to see whom the peer still
+serves.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, SessionAck,
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
 HALF_OPEN: Final = 60
 PARTS: Final = (bytes(70_000), bytes(700_000))
-"""The parts of a packet that never ends."""
+"""The possible continuations of a packet that is never finished."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""The number of checks of the others during which connections stay as they are, in the large form of a tactic."""
+"""In the large form of a tactic, the number of checks that others are served, during which connections stay as they
+are.
+"""
 HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
 REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
@@ -119,7 +122,7 @@ def _wrong_counts(talk: Talk) -> str:
 
 
 def _sequence_with_gaps(talk: Talk) -> str:
-    """Transactional messages out of order, repeated, in sequences that are over, or only every second one."""
+    """Transactional messages out of order, repeated, of ended sequences, or only every second number."""
     queue = talk.dice.choice(talk.target.queues)
     if talk.is_much:
         places = [transaction(number, number - 1, ordinal=SEQUENCE) for number in range(1, 200, 2)]
@@ -141,7 +144,7 @@ def _sequence_with_gaps(talk: Talk) -> str:
 
 
 def _messages(talk: Talk, kind: str, packet: bytes, least: int, most: int) -> str:
-    """Send a message many times, in one burst if the case sends much."""
+    """Send a message many times, in one burst if the case sends a lot."""
     count = talk.count(least, most, many=BURST)
     if talk.is_much:
         return talk.flood([packet] * count, kind)
@@ -153,7 +156,7 @@ def _messages(talk: Talk, kind: str, packet: bytes, least: int, most: int) -> st
 
 
 def _beyond_the_window(talk: Talk) -> str:
-    """More messages than may be unacknowledged, without a pause.  [MS-MQQB] 3.1.7.1"""
+    """More messages than may be unacknowledged, sent without a pause.  [MS-MQQB] 3.1.7.1"""
     kind = talk.dice.choice((*TAKEN, *REFUSED) if talk.is_much else TAKEN)
     packet = message_of(talk.target.queues[-1 if kind == "transactional" else 0], kind)
     return _messages(talk, kind, packet, WINDOW + 6, WINDOW + 6)
@@ -182,7 +185,7 @@ def _cut_short(talk: Talk) -> str:
 
 
 def _announced(talk: Talk) -> str:
-    """Connections on which a packet of 4 MiB or more is announced, of which only a part follows, or nothing."""
+    """Connections that announce a packet of 4 MiB or more, and then send only part of it, or nothing."""
     size, early = MAXIMUM_PACKET_SIZE if talk.is_much else talk.dice.choice(SIZES), talk.chance()
     part = talk.dice.choice(PARTS) if talk.is_much else b""
     packet = message_of(talk.queue, "express")
@@ -199,7 +202,7 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """All that a stranger may leave unfinished: sessions, each with a packet of 4 MiB, and connections."""
+    """All that a stranger may leave unfinished: sessions with most of a 4 MiB packet, and connections."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):
@@ -214,7 +217,7 @@ def _held(talk: Talk) -> str:
 
 
 def _half_open(talk: Talk) -> str:
-    """Connections that stay open after nothing, a part of EstablishConnection, or a whole handshake was sent."""
+    """Connections that stay open after sending nothing, part of EstablishConnection, or a whole handshake."""
     count, request = talk.count(12, 24, many=HALF_OPEN), connection_request()
     for connection in range(count):
         size = talk.dice.choice((0, 1, 15, 16, 300, len(request) - 1, len(request), None))
@@ -227,7 +230,7 @@ def _half_open(talk: Talk) -> str:
 
 
 def _byte_by_byte(talk: Talk) -> str:
-    """A valid conversation, in pieces of one byte or a few."""
+    """A valid conversation, in pieces of one byte or a few bytes."""
     piece_bytes = talk.dice.choice((1, 1, 2, 3, 15, 17))
     talk.greet()
     kind = talk.dice.choice(list(MESSAGES))
@@ -281,7 +284,7 @@ def _wrong_identity(talk: Talk) -> str:
 
 
 def _another_protocol(talk: Talk) -> str:
-    """Bytes that are not MSMQ, at once or in an open session."""
+    """Bytes that are not MSMQ, at the start of a connection or in an open session."""
     name = talk.dice.choice(list(SAYINGS))
     in_session = talk.chance()
     if in_session:
@@ -292,7 +295,7 @@ def _another_protocol(talk: Talk) -> str:
 
 
 def _pings(talk: Talk) -> str:
-    """Pings from many queue managers, and datagrams that are nearly Pings.  [MS-MQQB] 2.2.7"""
+    """Pings from many queue managers, and datagrams that are almost Pings.  [MS-MQQB] 2.2.7"""
     count = talk.count(1, 32, many=BURST)
     ping = ping_packet.encode(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
     for _ in range(count):
@@ -335,8 +338,9 @@ OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
     "a wrong identity": _wrong_identity,
     "another protocol": _another_protocol,
 }
-"""The tactics by kind of case. A tactic with two forms is here in its small form."""
+"""The tactics, keyed by the kind of case. A tactic with two forms is here in its small form."""
 STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
-"""The tactics of a stranger who wants to keep the peer from serving others, with many, large or slow packets, or in
-another's name."""
+"""The tactics of a stranger who wants to keep the peer from serving others. They use many, large or slow packets, or
+another's name.
+"""
 TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

@@ -1,7 +1,7 @@
 """The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, and acknowledgments.
 
-They have marks in the places where each case has its own values. So a packet and the plan of its mutations are made
-only once, which allows hundreds of cases per second. Simulated worlds give all values, and leave no marks.
+They contain marks where each case puts its own values. So a packet, and the plan of its mutations, is made only once,
+which allows hundreds of cases per second. Simulated worlds fill in all values and leave no marks.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ SAYINGS: Final = {
     "ones": b"\xff" * 600,
     "the signature alone": b"LIOR" * 150,
 }
-"""Bytes that are not MSMQ."""
+"""Bytes that are not MSMQ, keyed by what they are."""
 
 
 class LastSent(NamedTuple):
-    """A transactional message that a queue manager has sent, or may have."""
+    """A transactional message that a queue manager has sent, or may have sent."""
 
     identifier: TxSequenceId
     number: int
@@ -112,7 +112,7 @@ def a_message(queue: str | int, **changes: Any) -> UserMessage:
 def transaction(
     number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
 ) -> TransactionHeader:
-    """Return a place in a sequence, which by default is the packet's own sequence."""
+    """Return the place of a message in a sequence. By default, each packet has a sequence of its own."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
         tx_sequence_number=number,
@@ -130,7 +130,7 @@ def acknowledgment(
     message_id: int,
     message_class: MessageClass | None = None,
 ) -> UserMessage:
-    """Return the OrderAck, or a FinalAck of a class, for a message from `target`.  [MS-MQQB] 2.2.4, 2.2.5"""
+    """Return the OrderAck, or the FinalAck of this class, for a message from `target`.  [MS-MQQB] 2.2.4, 2.2.5"""
     common: dict[str, Any] = {
         "source": source,
         "destination_manager": target,
@@ -168,7 +168,7 @@ def direct_names(*names: str) -> MqfAddressHeader:
 
 
 def with_values(packet: bytes, values: dict[str, int]) -> bytes:
-    """Return a packet with other values in some fields; nothing else is adjusted."""
+    """Return a packet in which some fields have other values; nothing else is adjusted."""
     for field in inspect_packet(packet).fields:
         if (value := values.get(field.name)) is not None:
             after = packet[field.offset + field.size :]
@@ -177,7 +177,7 @@ def with_values(packet: bytes, values: dict[str, int]) -> bytes:
 
 
 def _with_headers(queue: str) -> UserMessage:
-    """Return a message with all parts that it may have besides its body."""
+    """Return a message with every part that it may have in addition to its body."""
     elements = [
         MqfFormatNameElement(3, b"", queue),
         MqfFormatNameElement(2, b"", PrivateQueueFormatName(IDENTITY, 17)),
@@ -232,10 +232,10 @@ MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
         _LAST, IDENTITY, NULL_GUID, SENT_S, NUMBER, MessageClass.ACK_RECEIVE
     ),
 }
-"""The kinds of UserMessages, each made for a queue."""
+"""For each kind of UserMessage, a function that makes one for a queue."""
 
 
 @lru_cache(maxsize=256)
 def message_of(queue: str, kind: str) -> bytes:
-    """Return a UserMessage, with marks, of a kind in MESSAGES."""
+    """Return a UserMessage of one of the kinds in MESSAGES; it contains marks."""
     return encode_packet(MESSAGES[kind](queue))

@@ -25,10 +25,11 @@ from mqproto.wire import NULL_GUID, Guid, SessionAck, SessionHeader, encode_pack
 from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
-"""The number of queue managers that we claim to be in turn. It is limited, because a peer remembers each of them, and
-the sequences that it began."""
+"""The number of queue managers that we claim to be, one after the other. It is limited, because a peer remembers each
+of them and its sequences.
+"""
 NUMBERS_EACH: Final = 128
-"""The number of message numbers that a case has."""
+"""The number of message numbers that are reserved for each case."""
 BURST: Final = 500
 """The number of small packets that are sent in one piece."""
 
@@ -40,7 +41,7 @@ class PeerTarget:
     queues: direct names, without `DIRECT=`, of the queues to which messages go.
     server: the peer's queue manager; NULL_GUID while it is not known.
     presented: the queue manager that we claim to be; None for a new stranger each time.
-    sent_s: the SentTime of messages. Our identities also depend on it, so they are new at each time.
+    sent_s: the SentTime of messages. Our identities also depend on it, so they change with it.
     known: queue managers that the peer knows, except itself.
     """
 
@@ -52,8 +53,9 @@ class PeerTarget:
 
 
 def identity_of(target: PeerTarget, seed: int, name: str) -> Guid:
-    """Return a queue manager to present. It is a new one each time, because a peer remembers the numbers of old
-    messages."""
+    """Return a queue manager to present. It differs from run to run, because a peer remembers the numbers of old
+    messages.
+    """
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 
 
@@ -61,10 +63,10 @@ class Talk:
     """Makes the steps of one case, and keeps the counts that a SessionHeader needs.
 
     Args:
-        number: the case's number; together with the seed it decides all random choices.
+        number: the case's number, which determines all random choices together with the seed.
         identity: the queue manager that speaks; by default one of IDENTITY_COUNT.
 
-    is_much: whether the case sends much, in order to keep the peer from serving others.
+    is_much: whether the case sends a lot, in order to keep the peer from serving others.
     """
 
     def __init__(self, target: PeerTarget, seed: int, number: int, identity: Guid | None = None) -> None:
@@ -95,7 +97,7 @@ class Talk:
         return self.dice.choice(self.target.known or (self.stranger(),))
 
     def count(self, least: int, most: int, *, many: int) -> int:
-        """Return a random number from `least` to `most`, or `many` if the case sends much."""
+        """Return a random number from `least` to `most`, or `many` if the case sends a lot."""
         return many if self.is_much else self.dice.randint(least, most)
 
     # What the tactics say
@@ -109,7 +111,7 @@ class Talk:
         self.say(proposal(), "ConnectionParameters", connection)
 
     def greet(self, connection: int = 0, *, glued: bool | None = None) -> None:
-        """Do the whole handshake, one packet after the other or both at once."""
+        """Perform the whole handshake, either one packet at a time or with both packets at once."""
         self.request(connection)
         if not (self.dice.random() < 0.3 if glued is None else glued):
             self.wait(connection)
@@ -123,8 +125,9 @@ class Talk:
         self.tell(message_of(name, kind), kind, connection, plain=plain)
 
     def tell(self, packet: bytes, note: str, connection: int = 0, *, plain: bool = False) -> None:
-        """Send a UserMessage. Unless `plain` is set, some messages have a SessionHeader, as any message may.  [MS-MQQB]
-        3.1.5.8.4"""
+        """Send a UserMessage. If `plain` is not set, some messages have a SessionHeader, as any message may.  [MS-MQQB]
+        3.1.5.8.4
+        """
         counts = self.counts(connection)
         counts[0] += 1
         counts[1] += is_recoverable(packet)
@@ -133,7 +136,7 @@ class Talk:
         self.say(packet, note, connection)
 
     def burst(self, packets: Iterable[bytes], note: str, connection: int = 0) -> None:
-        """Send UserMessages in one piece, each with its own number at NUMBER, and without SessionHeaders."""
+        """Send UserMessages in one piece, without SessionHeaders. Each has its own number in place of NUMBER."""
         counts = self.counts(connection)
         said = []
         for packet in packets:
@@ -143,8 +146,9 @@ class Talk:
         self.say(b"".join(said), f"{len(said)} {note}", connection)
 
     def flood(self, packets: Iterable[bytes], note: str) -> str:
-        """Do the handshake, send a burst, and wait for owed answers. Return the number and the kind of the packets in
-        words."""
+        """Do the handshake, send a burst, and wait for owed answers. Return the number and kind of the packets in
+        words.
+        """
         self.greet(glued=True)
         self.burst(packets, note)
         self.wait()
@@ -156,13 +160,13 @@ class Talk:
         self.wait(connection)
 
     def acknowledge(self, connection: int = 0, **changes: int) -> None:
-        """Send a SessionAck with the right counts, or with changed ones."""
+        """Send a SessionAck with the right counts, except where `changes` gives others."""
         self.say(
             encode_packet(SessionAck(session=self.header(connection, **changes))), "SessionAck", connection
         )
 
     def header(self, connection: int = 0, **changes: int) -> SessionHeader:
-        """Return a SessionHeader with the counts of a connection."""
+        """Return a SessionHeader with the counts of a connection, except where `changes` gives others."""
         sent, recoverable = self.counts(connection)
         fields = {
             "user_msg_sequence_number": sent & 0xFFFF,
@@ -171,7 +175,7 @@ class Talk:
         return SessionHeader(**fields | changes)
 
     def counts(self, connection: int = 0) -> list[int]:
-        """Return how many messages a connection has carried, and how many of them are recoverable."""
+        """Return the number of messages that a connection has carried, and how many of them are recoverable."""
         return self._counts.setdefault(connection, [0, 0])
 
     def say(self, data: bytes, note: str, connection: int = 0, *, piece_bytes: int = 0) -> None:
@@ -179,11 +183,11 @@ class Talk:
         self.steps.append(Step(Act.SEND, connection, data, piece_bytes, note))
 
     def act(self, act: Act, connection: int = 0, data: bytes = b"") -> None:
-        """Add a step of any other kind."""
+        """Add a step that is not SEND."""
         self.steps.append(Step(act, connection, data))
 
     def hold(self, count: int = 1) -> None:
-        """Leave all connections as they are for a while. Meanwhile, others must be served."""
+        """Leave all connections as they are for a while. Meanwhile, the peer must serve others."""
         for _ in range(count):
             self.act(Act.WATCH)
 
@@ -194,11 +198,11 @@ class Talk:
     # Making the case
 
     def glue(self) -> None:
-        """Send everything from now on in one piece."""
+        """Send everything in one piece from now on."""
         self._glued_from = len(self.steps)
 
     def in_pieces(self, piece_bytes: int) -> None:
-        """Send everything so far in pieces of `piece_bytes`."""
+        """Send everything that has been added so far in pieces of `piece_bytes`."""
         self.steps = [replace(step, piece_bytes=piece_bytes) for step in self.steps]
 
     def case(self, kind: str, name: str) -> Case:
@@ -223,7 +227,7 @@ class Talk:
         return Case(kind, name, tuple(steps), self.identity, self.target.sent_s, self.number)
 
     def filled(self, data: bytes, index: int) -> bytes:
-        """Fill in the marks of the step at this index."""
+        """Return the data of the step at this index with its marks filled in."""
         if not data:
             return data
         first = self.number * NUMBERS_EACH + 1

@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
-"""The socket option that returns the process; None on systems without it, such as macOS, where clients are unknown."""
+"""The socket option that identifies the process at the other end. It is None on systems without this option, such as
+macOS, where clients stay unknown.
+"""
 COMMAND_BYTES: Final = 4_096
 NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
@@ -22,7 +24,8 @@ _ucred: Final = struct.Struct("=iII")
 class Credentials(NamedTuple):
     """The process that called connect() or listen() at the other end, and its user and group at that moment.
 
-    pid: 0 for a process in another PID namespace. The process may have ended, and another process may have its number.
+    pid: the process's number, or 0 if it is in another PID namespace. The process may have ended since, and its number
+        may now belong to another process.
     user: the user's name; empty if the system does not know it.
     """
 
@@ -37,7 +40,7 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(connected: socket.socket) -> Credentials | None:
-    """Return the credentials of the process at the other end; None if the system does not report them."""
+    """Return the credentials of the process at the other end, or None if the system does not report them."""
     if PEER_CREDENTIALS is None:
         return None
     try:
@@ -51,7 +54,7 @@ def credentials_of(connected: socket.socket) -> Credentials | None:
 def program_of(pid: int) -> str:
     r"""Return the program that a process runs, such as `mqproto trigger destination\orders`; empty if it is unknown.
 
-    For programs other than ours, return only the name, because the arguments may be secret.
+    For a program that is not ours, return only its name, because its arguments may be secret.
     """
     try:
         return program_in(Path(f"/proc/{pid}/cmdline").read_bytes()[:COMMAND_BYTES])
@@ -60,7 +63,7 @@ def program_of(pid: int) -> str:
 
 
 def program_in(command: bytes) -> str:
-    """Return the program in a command line whose words end with NULs, as in /proc."""
+    """Return the program in a command line in which a NUL ends each word, as in /proc."""
     first, *rest = command.decode("utf-8", "replace").rstrip("\0").split("\0")
     if Path(first).name.startswith("python"):
         given = [*dropwhile(lambda word: word[:1] == "-" and word not in ("-c", "-m"), rest)]
@@ -75,8 +78,9 @@ def program_in(command: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def name_of(uid: int) -> str:
-    """Return a user's name; empty if the system does not know it. The name is cached, because a directory service may
-    be slow."""
+    """Return a user's name, or an empty text if the system does not know it. The name is cached, because a directory
+    service may be slow.
+    """
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""Operators' requests to list, make, change and delete the queues that a node hosts."""
+"""Operators' requests to list, create, change and delete the queues that a node hosts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mqproto.wire import Guid, guid_text
 
 
 class QueueAdministration:
-    """Makes, changes and deletes queues; the directory is then up to date.
+    """Makes, changes and deletes queues, and keeps the directory up to date.
 
-    Every method may raise FormatNameError or UsageError: there is no such queue.
+    Every method may raise FormatNameError, or UsageError if there is no such queue.
     """
 
     def __init__(self, core: QueueManager, directory: NodeDirectory) -> None:
@@ -54,7 +54,7 @@ class QueueAdministration:
         return self._as_it_is(name)
 
     def make_missing(self, wish: QueueWish) -> None:
-        """Make a queue that was requested when the node started, unless a queue of this name and kind exists."""
+        """Make a queue that was requested at the node's start. Do nothing if a queue of this name and kind exists."""
         name, transactional = self._name_of_its_own(wish.queue), bool(wish.transactional)
         there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
         known = there.get(name.casefold())
@@ -89,7 +89,7 @@ class QueueAdministration:
         return self._as_it_is(name)
 
     def delete(self, text: str) -> int:
-        """Delete a queue of this node; return the number of its messages, which are deleted, too."""
+        """Delete a queue of this node together with its messages; return the number of these messages."""
         count = self._core.delete(self._directory.local_queue(text))
         self._directory.has_queues(self._core.declared)
         return count
@@ -99,8 +99,7 @@ class QueueAdministration:
         return self._directory.node.queue(name)
 
     def _name_of_its_own(self, text: str) -> str:
-        r"""Return a local queue's own name, such as `orders` for `.\private$\orders`, whether the queue exists or
-        not."""
+        r"""Return a local queue's own name, such as `orders` for `.\private$\orders`. The queue need not exist."""
         node = self._directory.node.name
         try:
             name = parse_path_name(f".\\{text}" if is_bare(text) else text)
@@ -116,7 +115,8 @@ class QueueAdministration:
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return the protection that a queue demands of messages; settings that the wish leaves open stay as they are.
+    """Return the protection that a queue is to demand of messages. Settings that the wish does not mention stay as they
+    are.
 
     Raises:
         UsageError: one of the words is unknown.

@@ -4,11 +4,11 @@
      "pid": 4242, "uid": 1000, "gid": 1000, "user": "ann", ...}
 
 The line about an operator's order is written before the batch with the order is committed, so nothing happens without a
-named author. A process that dies in between leaves a line about something that did not happen.
+named author. If the process dies in between, the line reports something that did not happen.
 
 Clients send and receive thousands of times a second. So the first operation of each kind and queue on a connection gets
-its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts.
-A node that is killed loses the counts since the last line.
+its line at once, and later ones are counted. The counts are logged once a minute, and when the connection ends. A node
+that is killed loses the counts since the last line.
 
 Reading is not logged. Requests that are refused because the client may only look are logged in the same way, as
 `not-allowed`.
@@ -29,10 +29,11 @@ EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"
 TELL_S: Final = 60.0
 KINDS: Final = 64
-"""The maximum number of operations and queues of one connection that are counted at a time. Beyond it, the oldest count
-is logged."""
+"""The maximum number of pairs of operation and queue that are counted for a connection at a time. Beyond it, the oldest
+count is logged.
+"""
 NAME_CHARACTERS: Final = 200
-"""The maximum number of characters of a queue's name in a line."""
+"""The maximum number of characters of a queue's name in a log line."""
 
 
 class _OperationCount:
@@ -48,7 +49,7 @@ class ClientActivity:
 
     Args:
         who: the client; None if unknown.
-        is_counting: called when there is a first count to log. `tell` then has to be called within `TELL_S`.
+        is_counting: called when the first count is waiting to be logged. `tell` must then be called within `TELL_S`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ClientActivity:
         self._is_counting = is_counting
         self._counts: dict[tuple[str, str, str], _OperationCount] = {}
         self._waits = False
-        """Whether `tell` will be called."""
+        """Whether a call of `tell` is already expected."""
 
     def did(self, operation: str, queue: str = "", **facts: Any) -> None:
         """Log an operator's order."""

@@ -1,4 +1,4 @@
-"""Operators' requests: to explain why a message waits, pause or purge queues, block peers, and send messages back."""
+"""Operators' requests: explain why a message waits, pause or purge queues, block peers, and send messages back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""The number of messages of a queue that are searched for copies, and for messages to one of several destinations."""
+"""The number of messages of a queue among which copies, and messages to one of several destinations, are looked for."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
@@ -42,7 +42,7 @@ PAGE_BYTES: Final = 2**22
 class Operators:
     """Carries out operators' requests, which may use any name of a queue.
 
-    Every method may raise FormatNameError or UsageError: there is no such queue.
+    Every method may raise FormatNameError, or UsageError if there is no such queue.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Operators:
         return [replace(one, round_trip_s=self._round_trip_s(one.key)) for one in sessions]
 
     def peers(self) -> PeersStatus:
-        """Return the queue managers that are or have been connected."""
+        """Return the queue managers that are connected, or have been."""
         found = self._core.peers(self._clock.now())
         sessions = self._with_round_trips(self._core.status(()).sessions)
         return replace(found, peers=[_with_times(peer, sessions) for peer in found.peers])
 
     async def explain(self, subject: str, limit: int) -> Explanation:
-        """Return everything known here about a queue, a node, or a message; see `control.Explain`."""
+        """Return everything that this node knows about a queue, a node or a message; see `control.Explain`."""
         identifier = MessageId.parse(subject)
         if identifier is not None:
             found = await self._explain_message(identifier)
@@ -117,7 +117,7 @@ class Operators:
         return found
 
     def _explain_all(self) -> Explanation:
-        """Return each queue with waiting messages, and its first message."""
+        """Return each queue that has waiting messages, and the first message of each."""
         status = _only_waiting(self.status())
         names = [queue.name for queue in status.outgoing] + [queue.name for queue in status.local]
         return Explanation(status, self._first(names, 1))
@@ -162,7 +162,7 @@ class Operators:
         return Explanation(self.status(names + towards_node), messages)
 
     def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
-        """Return the first messages of each of these queues, in the order in which they leave the queue."""
+        """Return the first messages of each of these queues, in the order in which they will leave it."""
         places = self._core.whereabouts()
         messages: list[MessageStatus] = []
         unstored: dict[str, list[Found]] = {}
@@ -181,7 +181,7 @@ class Operators:
         return messages
 
     def _stored(self, places: Whereabouts, number: int) -> Iterator[Found]:
-        """Yield the messages of one queue in the store, in order."""
+        """Yield the messages that the store has of one queue, in order."""
         after = 0
         while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
             for position, packet, _ in rows:
@@ -205,7 +205,7 @@ class Operators:
         """Block or unblock an address or a network; see `control.Block`.
 
         Raises:
-            UsageError: it is not a network, a node of the topology connects from there, or nothing would change.
+            UsageError: the text is not a network, a node of the topology connects from there, or nothing would change.
         """
         network = network_of(wish.network)
         peers = self._directory.routes.peers.items()
@@ -226,7 +226,8 @@ class Operators:
         """Add, forget or move an undeclared queue manager; see `control.Peer`.
 
         Raises:
-            UsageError, FormatNameError: the name or the host is not valid, or means something else here.
+            UsageError, FormatNameError: the name or the host is not valid, or already means something else on this
+                node.
         """
         for address in wish.also:
             if address_of(address) is None:
@@ -264,7 +265,7 @@ class Operators:
         return self._core.is_also(wish.name, wish.also) if wish.also else added
 
     def read_keys(self) -> None:
-        """Read the keys of this node and of others again.
+        """Read the keys of this node and of other nodes again.
 
         Raises:
             UsageError: a file is unusable, or keys cannot be used here; nothing has changed.
@@ -274,11 +275,13 @@ class Operators:
         self._guard.read_anew()
 
     def purge(self, text: str) -> dict[str, int]:
-        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages in each."""
+        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages deleted from
+        each.
+        """
         return {name: self._core.purge(name) for name in self._meant(text)}
 
     def is_emptying(self, text: str) -> bool:
-        """Return whether messages that `purge` deletes are still on disk, apart from messages that consumers hold."""
+        """Return whether messages that `purge` deletes are still on disk. Messages that consumers hold do not count."""
         try:
             names = self._meant(text)
         except UsageError:
@@ -286,10 +289,10 @@ class Operators:
         return any(map(self._core.is_emptying, names))
 
     def send_back(self, text: str, chosen: Collection[tuple[bytes, int]] | None) -> int:
-        """Send messages from a dead-letter queue or a journal again; return how many.
+        """Send messages from a dead-letter queue or a journal again; return the number of messages sent.
 
         Args:
-            chosen: which messages, by source and ordinal; None for all in memory.
+            chosen: the messages to send, by source and ordinal; None for all messages in memory.
 
         Raises:
             UsageError: one of them is not there, or the queue is of another kind; nothing was sent.
@@ -299,7 +302,7 @@ class Operators:
         return self._core.send_back(queue, keys, self._clock.now())
 
     def keys_of(self, queue: str, chosen: Collection[tuple[bytes, int]]) -> list[int]:
-        """Return the keys of messages in memory, by source and ordinal.
+        """Return the keys of messages in memory that are chosen by source and ordinal.
 
         Raises:
             UsageError: one of the messages is not in memory.
@@ -312,14 +315,16 @@ class Operators:
         return [keys[message] for message in wanted]
 
     def _meant(self, text: str) -> list[str]:
-        """Return this node's queue that the text names, or else the outgoing queues that it names."""
+        """Return this node's queue that the text names; if there is none, return the outgoing queues that it names."""
         try:
             return [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             return self._outgoing(text)
 
     def _outgoing(self, text: str) -> list[str]:
-        """Return the outgoing queues that the text names, at least one, keyed by the queue manager's names for them."""
+        """Return the names that the queue manager gives to the outgoing queues that the text means; there is at least
+        one.
+        """
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:
@@ -333,7 +338,7 @@ class Operators:
 
 
 def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStatus:
-    """Return a peer's status with the longest times of its sessions, if those sessions are among the reported ones."""
+    """Return a peer's status with the longest times among the peer's reported sessions, if there are any."""
     own = [one for one in sessions if (host_group(one.host), one.manager) == (peer.host, peer.manager)]
     return replace(
         peer,
@@ -345,7 +350,7 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
-    """Return each message once, in its first position, with the number of its copies."""
+    """Return each message once, at its first position, with the number of its copies."""
     first: dict[tuple[str, int], MessageStatus] = {}
     for message in messages:
         key = (message.source, message.ordinal)

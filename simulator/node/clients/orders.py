@@ -19,7 +19,7 @@ def carry_out(
     """Carry out an order, and log who gave it; return the answer.
 
     Raises:
-        UsageError, FormatNameError: the order is not possible; nothing was done.
+        UsageError, FormatNameError: the order cannot be carried out; nothing was done.
     """
     match order:
         case control.Hold(text, on_hold):

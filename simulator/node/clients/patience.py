@@ -12,14 +12,16 @@ import trio
 from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
-"""The number of deadlines of ended receives that are kept until they pass."""
+"""The number of deadlines, beyond twice the number of waiting receives, that are kept before those of ended receives
+are removed.
+"""
 
 
 class Patience:
     """The deadlines of all receives of a node.
 
-    They share one clock, because most receives have a message at once, and a task for each would take as long as the
-    receive itself. The deadline of an ended receive wakes nobody, unless it is the first of all deadlines.
+    They share one alarm, because most receives get a message at once, and a task for each would take as long as the
+    receive itself. The deadline of an ended receive wakes nobody, unless it is the earliest of all deadlines.
 
     Args:
         waiting: the numbers of the receives that have not ended.
@@ -30,11 +32,11 @@ class Patience:
         self._waiting = waiting
         self._over = over
         self._deadlines: list[tuple[float, int]] = []
-        """A heap, which includes deadlines of ended receives."""
+        """A heap that includes the deadlines of receives that have ended."""
         self._alarm = Alarm(self._end)
 
     def expect(self, number: int, deadline_s: float) -> None:
-        """Let a receive wait until this time on trio's clock."""
+        """Let a receive wait until the given time on trio's clock."""
         if len(self._deadlines) > 2 * len(self._waiting) + SPARE_DEADLINES:
             self._deadlines = [each for each in self._deadlines if each[1] in self._waiting]
             heapify(self._deadlines)
@@ -42,7 +44,7 @@ class Patience:
         self._set()
 
     async def run(self) -> None:
-        """End receives whose time is up, until cancelled."""
+        """End receives whose time is up, until this task is cancelled."""
         await self._alarm.run()
 
     def _set(self) -> None:

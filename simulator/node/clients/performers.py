@@ -1,8 +1,8 @@
 """Remembers the outcomes of invokers' last numbered operations, even across restarts of the node.
 
 An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has invoked
-enough further operations, or has been away for long: for minutes if it is a client that lives in one process, for a
-month if it has a journal.
+enough further operations, or has been away for long. A client that lives in one process may be away for minutes, and a
+client with a journal for a month.
 
 A forgotten invoker learns this when it comes back, and performs nothing again. So each invoker has a birth, which the
 node gives it before its first operation: the identity of this store, and the time on the node's own clock. For each
@@ -10,9 +10,9 @@ kind of invoker, the store keeps the latest birth of a forgotten invoker. A reme
 than this keeps a row, even if it has invoked nothing. So an invoker without a row was forgotten if it was born no later
 than this, or with another store; otherwise it is new.
 
-An invoker that shows no birth, because the specification has none, is remembered if it continues where the invoker of
-that name stopped. Its next operation identifier, if it gives one, and its first operation decide this. A new operation
-never gets an old outcome, because an invoker that has lost count begins with 0, and then nothing is remembered.
+An invoker may show no birth, because the specification has none. It is remembered if it continues where the invoker of
+that name stopped. This is decided by its first operation, and by its next operation identifier if it gives one. A new
+operation never gets an old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
 
 A restored store forgets all invokers, and counts as another store from then on: it does not know which of their later
 operations were performed.
@@ -36,23 +36,24 @@ from mqproto.simulator.node.control import BIRTH_BYTES, LASTING_KEPT_DAYS, PROFI
 from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
 
 KEPT_S: Final = 600
-"""How many seconds a node waits for an invoker whose connection broke."""
+"""The time, in seconds, that a node waits for an invoker whose connection broke."""
 LASTING_KEPT_S: Final = LASTING_KEPT_DAYS * 86_400
-"""How many seconds a node waits for an invoker that keeps a journal."""
+"""The time, in seconds, that a node waits for an invoker that keeps a journal."""
 INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """The interval, in seconds, at which a node looks for invokers that have not come back."""
 SEEN_S: Final = 3_600
-"""The maximum number of seconds by which a lasting invoker may seem to have left too early, after a crash of the
-node."""
+"""After a crash of the node, the maximum time, in seconds, by which a lasting invoker's last contact may be dated too
+early.
+"""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
 STORE: Final = "invokers_store"
-"""The name of the counter that has the store's identity, a number that no other store has."""
+"""The name of the counter that holds the store's identity, a number that no other store has."""
 CLOCK: Final = "invokers_clock_s"
 FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
-"""The name of the counter for the latest forgotten birth; the key shows whether the invokers are lasting."""
+"""The names of the counters for the latest forgotten birth: False for ordinary invokers, True for lasting ones."""
 
 _birth = struct.Struct(">QQ")
 assert _birth.size == BIRTH_BYTES
@@ -61,7 +62,7 @@ assert _birth.size == BIRTH_BYTES
 class Recalled:
     """One invoker, the remembered outcomes of its operations, and which of these are on disk.
 
-    birth_s: None if it is known only from a store of layout 4.
+    birth_s: the time of the invoker's birth; None if the invoker is known only from a store of layout 4.
     """
 
     def __init__(self, invoker: bytes, *, lasting: bool, birth_s: int | None, now_s: int) -> None:
@@ -70,11 +71,13 @@ class Recalled:
         self.birth_s = birth_s
         self.performer = Performer(PROFILE)
         self.on_disk: set[int] = set()
-        """The operation identifiers whose outcomes are on disk, and INVOKER_ITSELF if the invoker's own row is."""
+        """The operation identifiers whose outcomes are on disk, and INVOKER_ITSELF if the invoker's own row is on
+        disk.
+        """
         self.last_s = now_s
-        """When the invoker last invoked an operation or disconnected."""
+        """The time at which the invoker last invoked an operation or disconnected."""
         self.seen_s = now_s
-        """The value of `last_s` on disk."""
+        """The value of `last_s` that is on disk."""
 
     def itself(self, now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
         """Return the invoker's own row, and note that it is on disk."""
@@ -105,7 +108,7 @@ class Performers:
     Args:
         core: writes the outcomes that have to be kept.
         state: the invokers and outcomes in the store.
-        now: when the node started. The connections of invokers in `state` broke before that.
+        now: the time at which the node started. The connections of invokers in `state` broke before that.
     """
 
     def __init__(self, core: QueueManager, state: StoredState, now: Moment) -> None:
@@ -118,7 +121,7 @@ class Performers:
         self._forgotten_s = {lasting: counters.get(name, 0) for lasting, name in FORGOTTEN.items()}
         start_s = counters.get(CLOCK, 1)
         self._ahead_s = start_s - now.uptime_ms // 1_000
-        """How many seconds the clock is ahead of the uptime."""
+        """The number of seconds by which the clock is ahead of the uptime."""
         self._looked_s = start_s
         kept: dict[bytes, list[OutcomeRow]] = {}
         for row in state.outcomes:
@@ -141,12 +144,12 @@ class Performers:
         """Note that an invoker has a connection; while it has one, it is not forgotten.
 
         Args:
-            birth: the birth that it was given last; empty if it was given none, or does not show it.
-            following: the identifier of its next operation; None if the invoker does not give it.
+            birth: the birth that the invoker was given last; empty if it was given none, or does not show it.
+            following: the identifier of the invoker's next operation; None if it does not give this.
 
         Returns:
-            The invoker's birth, and whether its earlier operations are remembered. An invoker without either argument
-            counts as remembered until it invokes something.
+            The invoker's birth, and whether its earlier operations are remembered. An invoker that gives
+            neither argument counts as remembered until it invokes something.
         """
         now_s = self._now_s(now)
         self._connected.pop(invoker, None)
@@ -180,9 +183,10 @@ class Performers:
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
     def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
-        """Return, for a connected invoker that has lost count, the identifier of its next operation and the remembered
+        """Return the identifier of the next operation of a connected invoker that has lost count, and the remembered
         outcomes. A node performs none of these operations again after a crash, so the answer stays true across a
-        restart."""
+        restart.
+        """
         known = self._known.get(invoker)
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
@@ -194,10 +198,10 @@ class Performers:
             self._core.forget([], self._seen([known], known.last_s))
 
     def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
-        """Return the outcome of an operation that has been invoked, or None if it has to be performed now.
+        """Return the outcome of an operation that was already performed, or None if it has to be performed now.
 
         Raises:
-            InDoubt: the operation may have been performed, and its outcome is forgotten.
+            InDoubt: the operation may have been performed, but its outcome has been forgotten.
             UsageError: there are too many invokers.
         """
         now_s = self._now_s(now)
@@ -266,7 +270,7 @@ class Performers:
         self._core.forget([], self._seen(connected, now_s), {CLOCK: now_s})
 
     def _seen(self, invokers: Iterable[Recalled], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
-        """Return the rows of lasting invokers that were not written to disk for SEEN_S."""
+        """Return the rows of those lasting invokers whose rows have not been written to disk for SEEN_S."""
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
         for known in invokers:
             if known.lasting and INVOKER_ITSELF in known.on_disk and now_s - known.seen_s >= SEEN_S:
@@ -292,8 +296,9 @@ class Performers:
         self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
     def _forget(self, chosen: list[Recalled], now_s: int) -> None:
-        """Forget these invokers, which have no connection, and make sure that other invokers of the same age have
-        rows."""
+        """Forget these invokers, which have no connection. Make sure that every remaining invoker of the same or a
+        greater age has a row.
+        """
         if not chosen:
             return
         for known in chosen:
@@ -312,7 +317,7 @@ class Performers:
 
 
 def _recalled(invoker: bytes, rows: list[OutcomeRow], start_s: int) -> Recalled:
-    """Return an invoker from its rows in the store, when the node starts."""
+    """Return an invoker that was read from its rows in the store when the node started."""
     lasting = rows[0].lasting
     [*births] = [int.from_bytes(row.outcome) for row in rows if row.identifier == INVOKER_ITSELF]
     known = Recalled(invoker, lasting=lasting, birth_s=births[0] if births else None, now_s=start_s)

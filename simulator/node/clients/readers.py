@@ -1,10 +1,10 @@
-"""A socket for readers: a group of the operating system whose members may look at a node without changing anything.
+"""A socket for readers: a group of the operating system whose members may look at a node but change nothing.
 
 The node's own socket is in a folder that only its user can enter. Readers have their own socket in their own folder.
-The socket alone decides what its clients may ask for, whatever they claim to be.
+What a client may ask for depends only on its socket, whatever it claims to be.
 
     FOLDER              0750, the node's user and the group
-    FOLDER/NAME.read    0660, the socket: clients find it if they are given the folder as --directory
+    FOLDER/NAME.read    0660, the socket: clients find it if --directory names the folder
     FOLDER/NAME.toml    0640, for a node without a topology: a copy of its file for commands
 """
 
@@ -62,7 +62,7 @@ def listening_for_readers(
     Args:
         alone: the file of a node without a topology, which commands read; None for a node of a topology.
 
-    The socket stays after the node has ended, because it marks the folder as one for readers.
+    The socket file stays after the node has ended, because it marks the folder as one for readers.
 
     Raises:
         UsageError: there is no such group, this user may not give it anything, or the folder is unusable.
@@ -109,7 +109,7 @@ def _prepare(folder: Path, group: int, path: Path) -> None:
 
 
 def _copy(file: Path, copy: Path, group: int) -> None:
-    """Copy the file for readers, so that the copy is complete or absent."""
+    """Copy the file for readers in such a way that the copy is always either complete or absent."""
     part = copy.with_name(f".{copy.name}-{os.getpid()}")
     shutil.copyfile(file, part)
     _give(part, group, 0o640)

@@ -10,16 +10,18 @@ from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100
-"""The maximum number of receivers that are listed. Those with the most unsettled messages come first, and then the
-earliest."""
+"""The maximum number of receivers that are listed. The receivers with the most unsettled messages come first, and then
+the earliest ones.
+"""
 
 
 class OpenReceive(NamedTuple):
     """One receive that has not ended.
 
     client: a number that distinguishes connections.
-    since_s: when this connection first received from the queue, UTC.
-    messages, given_s: how many messages it was given, and when; 0 if it is waiting.
+    since_s: the time, in UTC, at which this connection first received from the queue.
+    messages: the number of messages that the receive was given; 0 while it is waiting.
+    given_s: the time at which it was given them; 0 while it is waiting.
     """
 
     client: int
@@ -31,7 +33,9 @@ class OpenReceive(NamedTuple):
 
 
 def receivers(receives: Iterable[OpenReceive]) -> tuple[list[QueueReceiver], int]:
-    """Return receivers, one for each connection and queue, and the number of those that are not listed."""
+    """Return the receivers to list, one for each connection and queue, and the number of receivers that are not
+    listed.
+    """
     found: dict[tuple[int, str], QueueReceiver] = {}
     for client, who, queue, since_s, messages, given_s in receives:
         one = found.get((client, queue))

@@ -1,4 +1,4 @@
-"""The metrics of a node: the figures of `mqproto queues --json`, by Prometheus' conventions.
+"""The metrics of a node: the figures of `mqproto queues --json`, named according to Prometheus' conventions.
 
 The names of queues and hosts are chosen by others. So they are shortened, the library escapes them, and not all are
 reported. Figures whose names have become equal are added up, because Prometheus refuses a scrape that repeats a series.
@@ -19,16 +19,19 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 from mqproto.wire import MessageClass
 
 LOCAL_LISTED: Final = 500
-"""The number of its own queues that a node reports one by one; these are the fullest. `mqproto.manager.status` has the
-limits for outgoing queues and sessions."""
+"""The maximum number of its own queues that a node reports one by one, starting with the fullest.
+`mqproto.manager.status` has the limits for outgoing queues and sessions.
+"""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""The number of queues whose histograms, about 300 series, are written at a time. Other tasks wait meanwhile."""
+"""The number of queues whose histograms, with about 300 series in all, are written at a time. Other tasks wait
+meanwhile.
+"""
 
 
 class Facts(NamedTuple):
-    """Facts that are not in a status.
+    """Facts that a status does not contain.
 
     called: returns the name that people use for an outgoing queue.
     """
@@ -40,25 +43,25 @@ class Facts(NamedTuple):
 
 
 class QueueMetric(NamedTuple):
-    """One metric of each queue: its name after `mqproto_`, its help, and how to find its value."""
+    """One metric that each queue has: its name after `mqproto_`, its help, and how to find its value."""
 
     name: str
     help: str
     find: Callable[..., float | None]
     is_counter: bool = False
     join: Callable[[float, float], float] = add
-    """A function that joins the values of two queues whose shortened names are equal."""
+    """Joins the values of two queues whose shortened names are equal."""
 
 
 def age_s(utc_s: int, queue: LocalStatus) -> float | None:
-    """Return the age of a queue's oldest message: 0 if there is no message, None if only the store knows the age."""
+    """Return the age of a queue's oldest message: 0 if there is no message, or None if only the store knows the age."""
     if not queue.waiting:
         return 0
     return None if queue.oldest_s is None else max(0, utc_s - queue.oldest_s)
 
 
 def of_local(utc_s: int) -> Sequence[QueueMetric]:
-    """Return the metrics of a queue of the node."""
+    """Return the metrics of one of the node's own queues."""
 
     def find(name: str) -> Callable[[LocalStatus], float | None]:
         return lambda queue: getattr(queue, name)
@@ -213,7 +216,7 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
-    """Yield how long messages were in each queue, PIECE queues at a time."""
+    """Yield metrics of how long messages stayed in each queue, PIECE queues at a time."""
     spreads: dict[tuple[str, ...], Histogram] = {}
     for label, queue in zip(labels, listed, strict=True):
         if queue.waited_within:
@@ -247,7 +250,7 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
 
 
 def room_bytes(status: NodeStatus) -> int:
-    """Return how many bytes the store may still take in, by its quota and, if known, by the free room on the disk."""
+    """Return how many more bytes the store may take, given its quota and, if it is known, the free room on the disk."""
     if status.disk_is_full:
         return 0
     left = max(0, status.quota_bytes - status.stored_bytes)

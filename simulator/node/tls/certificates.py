@@ -1,9 +1,9 @@
-"""The certificates that a node shows its neighbours over TLS, and the certificates that neighbours have to show.
+"""The certificates that a node shows its neighbors over TLS, and the certificates that neighbors have to show.
 
 OpenSSL trusts only the pinned certificates, each by itself and not because of the authority that signed it
-(X509_V_FLAG_PARTIAL_CHAIN). Both ends ask for a certificate. In the handshake they check that this certificate is
-pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves as well as one
-from an authority, and the system's authorities mean nothing here.
+(X509_V_FLAG_PARTIAL_CHAIN). Both ends ask for a certificate. In the handshake, each end checks that the other's
+certificate is pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves
+as well as one from an authority, and the system's authorities mean nothing here.
 
 A certificate signed by a pinned one would pass that check, and `openssl req -x509` makes certificates that may sign. So
 the bytes of the shown certificate are compared after the handshake as well. The pin serves as the name, so host names
@@ -28,13 +28,14 @@ from mqproto.wire.guid import Guid
 
 PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE-----", re.DOTALL)
 PEM_LIMIT_BYTES: Final = 2**20
-"""The maximum number of bytes to read from a file; a certificate takes about 2 kB."""
+"""The maximum number of bytes that are read from a file; a certificate takes about 2 kB."""
 MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""OpenSSL's reasons for rejecting a key that belongs to another certificate. The last of them means that only one of
-the two is RSA."""
+"""OpenSSL's reasons for rejecting a key that belongs to another certificate. The last of them means that, of the key
+and the certificate, only one is RSA.
+"""
 STEPS: Final = 10
-"""A number greater than the steps of a handshake in one process. In each step, one end sends as much as it can before
-it has to wait for the other end.
+"""A number greater than the number of steps of a handshake within one process. In each step, one end sends as much as
+it can before it has to wait for the other end.
 """
 
 
@@ -42,9 +43,9 @@ it has to wait for the other end.
 class Certificates:
     """The TLS contexts and pins of a node.
 
-    accepting: for peers that connect to us.
-    calling: for each neighbour to which we connect.
-    pinned: the queue manager of each certificate, by its DER bytes.
+    accepting: the context for peers that connect to us.
+    calling: the contexts for the neighbors to which we connect, keyed by their GUIDs.
+    pinned: the queue manager of each certificate, keyed by the certificate's DER bytes.
     """
 
     accepting: ssl.SSLContext
@@ -55,7 +56,7 @@ class Certificates:
         """Return the queue manager whose pinned certificate was shown in a handshake.
 
         Raises:
-            TlsError: the certificate is not pinned, but signed by a pinned one.
+            TlsError: the certificate is not pinned itself, but is signed by a pinned one.
         """
         manager = self.pinned.get(wire.certificate)
         if manager is None:
@@ -64,11 +65,11 @@ class Certificates:
 
 
 def certificates_of(topology: Topology, node: Node) -> Certificates | None:
-    """Read the certificates of a node and of its neighbours, and the node's key; return None if the node has no link
+    """Read the certificates of a node and of its neighbors, and the node's key; return None if the node has no link
     with TLS.
 
     Raises:
-        UsageError: a file cannot be read or is invalid, others can read the key, or a handshake with it would fail.
+        UsageError: a file cannot be read or is invalid, others can read the key, or a handshake would fail.
     """
     tls = node.tls
     if tls is None:
@@ -128,8 +129,9 @@ def _refuse(path: Path, error: OSError | ValueError) -> NoReturn:
 
 
 def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext:
-    """Return the context for one end of TLS 1.2 or 1.3, which shows our certificate, and accepts only the pinned
-    ones."""
+    """Return the context for one end of TLS 1.2 or 1.3. It shows our certificate, and accepts only the pinned
+    certificates.
+    """
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -187,7 +189,7 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """Make the node shake hands with itself, so that a configuration that would fail with every neighbour fails at the
+    """Make the node shake hands with itself, so that a configuration that would fail with every neighbor fails at the
     start.
 
     OpenSSL checks the dates, and that both ends may show the certificate.

@@ -1,4 +1,4 @@
-"""The TLS handshakes of a node, with neighbours that it calls and with peers that call it.
+"""The TLS handshakes of a node, with neighbors that it calls and with peers that call it.
 
 Callers are unknown until they have shown a certificate: this module limits their number and time, and ends some early.
 """
@@ -22,15 +22,17 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. One more ends
-the oldest handshake of the host that has the most, so a host that opens many displaces its own."""
+"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. Beyond it,
+the oldest handshake of the host that has the most is ended, so a host that opens many displaces its own.
+"""
 CERTIFIED_LIMIT: Final = 16
-"""The maximum number of connections that a neighbour may have opened to us. Connections with and without TLS do not
-take each other's places.
+"""The maximum number of connections to us that a neighbor may have open. Connections with and without TLS do not take
+each other's places.
 """
 THREADS: Final = 1
-"""The number of handshakes that are computed at a time. It is chosen so that a flood of them uses at most one other
-processor core."""
+"""The number of handshakes that are computed at a time. It is chosen so that a flood of handshakes takes up at most one
+more processor core.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,12 +58,12 @@ class Handshakes:
         self._certified: Counter[Guid] = Counter()
 
     async def call(self, connected: socket.socket, manager: Guid) -> TlsSocket:
-        """Shake hands with a neighbour that we called; the caller limits the time.
+        """Shake hands with a neighbor that we called; the caller limits the time.
 
         If this fails in any way, the socket is closed.
 
         Raises:
-            TlsError: the neighbour did not show its certificate.
+            TlsError: the neighbor did not show its certificate.
             OSError: the connection broke.
         """
         wire = TlsSocket(connected, self._certificates.calling[manager], accepted=False)
@@ -75,10 +77,10 @@ class Handshakes:
         return wire
 
     async def answer(self, accepted: socket.socket, host: str) -> tuple[TlsSocket, Guid] | None:
-        """Shake hands with a peer that called us; return the socket and the neighbour whose certificate it showed.
+        """Shake hands with a peer that called us; return the socket and the neighbor whose certificate the peer showed.
 
-        Return None, with a line in the log, if it did not show a valid one; the socket is then closed. Otherwise call
-        `ended` when the connection is over.
+        If it showed no valid certificate, log this, close the socket and return None. Otherwise, `ended` must be called
+        when the connection is over.
         """
         wire = TlsSocket(accepted, self._certificates.accepting, accepted=True)
         try:
@@ -98,14 +100,14 @@ class Handshakes:
         return wire, manager
 
     def ended(self, manager: Guid) -> None:
-        """Note that an answered connection of a neighbour is over."""
+        """Note that an accepted connection of a neighbor is over."""
         self._certified[manager] -= 1
 
     async def _bounded(self, wire: TlsSocket, host: str) -> None:
         """Shake hands within the limits of time and number.
 
         Raises:
-            TlsError: the handshake failed, took longer than 10 s, or its place was needed.
+            TlsError: the handshake failed, took longer than 10 s, or had to make room for another.
             OSError: the connection broke.
         """
         if len(self._half_open) >= HALF_OPEN_LIMIT:

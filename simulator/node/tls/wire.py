@@ -18,9 +18,9 @@ import trio
 from mqproto.simulator.node.connection import Connection
 
 PIECE_BYTES: Final = 64 * 1024
-"""How many bytes are encrypted or read at a time. A connection holds about as many in each direction."""
+"""The number of bytes that are encrypted or read at a time. A connection holds about as many in each direction."""
 RECORD_BYTES: Final = 16_384 + 256 + 5
-"""The size of the longest record, in bytes. An incomplete record may take almost as much memory in addition."""
+"""The size of the longest record, in bytes. An incomplete record may take up almost as much memory again."""
 
 REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -37,11 +37,11 @@ VERDICTS: Final = {
     **dict.fromkeys((18, 19, 20, 21), NOT_PINNED),
     26: "the extendedKeyUsage of its certificate lacks serverAuth or clientAuth, and a node is both",
 }
-"""OpenSSL's verdicts on a certificate, by the numbers of its X509_V_ERR_*."""
+"""OpenSSL's verdicts on a certificate, keyed by the numbers of its X509_V_ERR_*."""
 
 
 class TlsError(Exception):
-    """TLS with this peer failed. The text says why, with the peer as its subject."""
+    """TLS with this peer failed. The text says why; its subject is the peer."""
 
 
 class TlsSocket:
@@ -60,9 +60,11 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         """Encrypted bytes that the system has not taken yet."""
         self._promised = 0
-        """How many plain bytes of the last `send` are in `_unsent`."""
+        """The number of plain bytes of the last `send` whose encrypted form is in `_unsent`."""
         self.has_more = False
-        """Whether bytes to read are already in memory, so that the system does not report the socket as readable."""
+        """Whether bytes to read are already in memory. If so, the system does not report the socket as readable because
+        of them.
+        """
 
     @property
     def certificate(self) -> bytes:
@@ -121,7 +123,7 @@ class TlsSocket:
         assert not flag
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and send. Return how many bytes the system took. The next call begins with the rest.
+        """Encrypt and send bytes. Return how many of them the system took. The next call must begin with the rest.
 
         Raises:
             BlockingIOError: the system takes none now.
@@ -149,7 +151,7 @@ class TlsSocket:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Receive and decrypt into a buffer; return the number of bytes, or 0 at the end.
+        """Receive and decrypt into a buffer; return the number of bytes, or 0 at the end of the stream.
 
         Args:
             buffer: has room for a piece and a record.
@@ -180,7 +182,9 @@ class TlsSocket:
         return size
 
     def _decrypt(self, buffer: memoryview, size: int) -> tuple[int, bool]:
-        """Fill the buffer after its first `size` bytes. Return its new size, and whether the peer has ended."""
+        """Fill the buffer from its first `size` bytes on. Return how many bytes it then holds, and whether the peer has
+        ended.
+        """
         try:
             while True:
                 read = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
@@ -195,7 +199,7 @@ class TlsSocket:
             raise _broken(error) from None
 
     def shutdown(self, how: int) -> None:
-        """Tell the peer that nothing more comes."""
+        """Tell the peer that nothing more will come."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()  # It need not wait for the peer to say the same.
         with suppress(BlockingIOError):
@@ -208,12 +212,12 @@ class TlsSocket:
 
 
 class TlsConnection(Connection):
-    """A `Connection` over TLS. A tap gets the decrypted bytes."""
+    """A `Connection` over TLS. A tap gets the bytes in unencrypted form."""
 
     _socket: TlsSocket
 
     async def readable(self) -> None:
-        """Return when there is something to read, an end or an error.
+        """Return when there is data to read, or the end of the stream, or an error.
 
         Raises:
             trio.ClosedResourceError: `close` was called before or during the wait.
@@ -225,7 +229,7 @@ class TlsConnection(Connection):
 
 
 def explained(error: ssl.SSLError) -> str:
-    """Return why TLS failed, in words, with the peer as the subject."""
+    """Return in words why TLS failed; the subject is the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return VERDICTS.get(error.verify_code, f"its certificate is not taken: {error.verify_message}")
     reason = error.reason or "UNEXPECTED_EOF_WHILE_READING"

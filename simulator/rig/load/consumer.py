@@ -1,7 +1,7 @@
 """An application that receives in transactions, and knows which messages it has received, whatever breaks meanwhile.
 
 A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. The queue
-then shows the outcome, because messages come in order. If the next message is the first of the batch in doubt, the
+then shows the outcome, because messages arrive in order. If the next message is the first of the batch in doubt, the
 commit did not happen. If it is another message, or none is left, the commit did happen. Messages with known identifiers
 are not dropped, so a message that was delivered twice is recorded twice.
 """
@@ -20,15 +20,17 @@ from mqproto.simulator.rig.proof import Committed, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5
-"""How many seconds one receive waits for a first message."""
+"""The time, in seconds, that one receive waits for a first message."""
 PATIENCE_IN_DOUBT_S: Final = 5.0
-"""How many seconds a receive waits after a commit in doubt. Silence must mean an empty queue, even on a slow disk."""
+"""The time, in seconds, that a receive waits after a commit in doubt. Silence must mean an empty queue, even on a slow
+disk.
+"""
 RECONNECT_S: Final = 0.02
 PAUSES: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.5
 ROLL_BACKS: Final = 0.1
-"""For a consumer with moods: the probability of a pause before it receives, the maximum pause in seconds, and the
-probability of a rollback.
+"""For a consumer with moods: the probability of a pause before a receive and the longest pause in seconds (both above),
+and the probability of a rollback.
 """
 
 
@@ -67,7 +69,7 @@ class Consumer:
         return bool(self._in_doubt)
 
     async def run(self) -> None:
-        """Receive until cancelled. Connect again whenever the node is gone."""
+        """Receive until this task is cancelled. Connect again whenever the node is gone."""
         while True:
             try:
                 async with self._connect() as client:

@@ -1,4 +1,5 @@
-"""Producers that send messages over HTTP by "Message Producer Rules", and may be as careless as real producers.
+"""Producers that send messages over HTTP according to "Message Producer Rules", and may be as careless as real
+producers.
 
 Each sends its messages one after the other. It repeats each message, under the same id, until it gets a final answer:
 200, or any status without Retry-After. Now and then a producer hangs up before the answer comes, or repeats a request
@@ -22,10 +23,11 @@ HURRY: Final = 0.03
 DOUBT: Final = 0.03
 """The probability that a producer repeats a request after its final answer."""
 HURRY_S: Final = (0.001, 0.02)
-"""The range of seconds that a producer waits before it hangs up. Some of its requests then get through, and some do
-not."""
+"""The range of times, in seconds, that a producer waits before it hangs up. Some of its requests then get through, and
+some do not.
+"""
 PAUSE_LIMIT_S: Final = 0.25
-"""The maximum pause of a producer here, in seconds, even if the gateway asks for a longer one."""
+"""The longest pause, in seconds, that a producer makes here, even if the gateway asks for a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Outgoing:
     """A message to send.
 
     queue: the queue's name, as in the URL.
-    group: the group that its correlation id names; 0 for none.
+    group: the number of the group that the message's correlation id names; 0 for none.
     """
 
     key: str
@@ -46,16 +48,16 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Handover:
-    """The outcomes of the messages that were handed in at the gateway.
+    """The outcomes of the messages that were handed to the gateway.
 
-    accepted: the message's identifier, by key, in the order of the answers.
-    refused: the service code, by key.
+    accepted: the identifiers of accepted messages, keyed by the messages' keys, in the order of the answers.
+    refused: the service codes of refused messages, keyed by the messages' keys.
     wrong: answers that break a promise, in words.
     """
 
     requests: int = 0
     retries: Counter[str] = field(default_factory=Counter)
-    """The number of repeated requests, by the reason why the previous answer was not final."""
+    """The number of repeated requests, keyed by the reason why the previous answer was not final."""
     accepted: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -67,7 +69,8 @@ class PostingProducer:
     Args:
         url: the gateway's URL.
         handover: takes the outcome of each message; producers may share it.
-        dice: decide when it is careless, that is, hangs up or repeats a request. Without dice, it is never careless.
+        dice: decides when the producer is careless, that is, when it hangs up or repeats a request. Without dice, it is
+            never careless.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """An application that sends, and knows whether its queue manager has accepted each message, whatever breaks.
 
 The client asks again when a node comes back, and each request is carried out once. If the node stays away for too long,
-it is unknown whether a request was carried out. It is not repeated, and each of its messages may arrive once or not at
-all. Messages that could not be handed over are handed over when the node is back.
+it is unknown whether a request was carried out. Such a request is not repeated, and each of its messages may arrive
+once or not at all. Messages that could not be handed over are handed over when the node is back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINAL_ACK_EVERY: Final = 10
 
 
 class Producer:
-    """Sends a workload to one queue, spread evenly over a time.
+    """Sends a workload to one queue, spread evenly over a period.
 
     Args:
         connect: opens a connection to the sending node.
@@ -61,7 +61,7 @@ class Producer:
         self._is_stopped = False
 
     async def run(self, span_s: float) -> None:
-        """Send the workload, within `span_s` if the node is there. Connect again whenever the node is gone."""
+        """Send the workload, within `span_s` if the node is up. Connect again whenever the node is gone."""
         start_s = trio.current_time()
         await self.keep_up(lambda: int(self._count * (trio.current_time() - start_s) / span_s) + 1)
 
@@ -69,7 +69,7 @@ class Producer:
         """Send until the whole workload is sent. Connect again whenever the node is gone.
 
         Args:
-            due: returns how many messages should have been sent by now.
+            due: returns the number of messages that should have been sent by now.
         """
         while not self._is_done:
             try:
@@ -90,7 +90,7 @@ class Producer:
 
     @property
     def has_due(self) -> bool:
-        """Whether messages wait to be handed over."""
+        """Whether messages are waiting to be handed over."""
         return bool(self._due)
 
     async def _send_due(self, client: Client, due: int) -> None:
@@ -130,11 +130,12 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Let producers send evenly over `span_s`. On a slow machine, messages that have not been sent `patience_s` later
-    are dropped.
+    """Let producers send evenly over `span_s`. On a slow machine, messages that are still unsent `patience_s` later are
+    dropped.
 
     Returns:
-        Whether messages were accepted in that time, and in each further `patience_s` until the producers were done.
+        False if, after `span_s`, a whole `patience_s` passed without an accepted message before the
+        producers were done; otherwise True.
     """
     idle = False
 

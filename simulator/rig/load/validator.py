@@ -1,8 +1,8 @@
 """A consumer behind HTTP that answers each call as a script says, and counts the messages that reached it.
 
-It keeps processed messages by the producer's id, as the message consumer of "Transactions in OSB. Reliable Messaging"
-keeps them in a database: a message that comes again is a duplicate, and is dropped with an answer of success. The
-consumer is also a document resolver, because it knows the processed messages.
+It keeps processed messages, keyed by the producer's id, as the message consumer of "Transactions in OSB. Reliable
+Messaging" keeps them in a database. A message that arrives again is a duplicate: it is dropped, and the answer reports
+success. The consumer is also a document resolver, because it knows the processed messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUESTIONS: Final = "/processed"
 
 
 class Cue(Word):
-    """The ways in which the consumer can act at a call, with their meanings."""
+    """The ways in which the consumer can respond to a call, with their meanings."""
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
@@ -43,16 +43,17 @@ class Cue(Word):
 
 PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
 Script = Callable[[str, bytes, int], Cue]
-"""A function that returns the cue for a message, given its producer's id, its body, and the number of earlier calls for
-it."""
+"""A function that returns the cue for a message, given the producer's id of the message, its body, and the number of
+earlier calls for it.
+"""
 
 
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
     """Return a script with a cue for each message's first call, its second call, and so on. After the last cue, the
     consumer accepts the message.
 
-    only: the number of the only message to which the cues apply, which is at the end of its body; None for every
-        message.
+    only: the number of the only message to which the cues apply; the message's body ends with its number. None means
+        every message.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:
@@ -68,23 +69,24 @@ class Validator:
 
     def __init__(self, script: Script) -> None:
         self.calls = Counter[str]()
-        """How often each message was delivered to this consumer, by the producer's id."""
+        """The number of times that each message was delivered to this consumer, keyed by the producer's id."""
         self.obeyed = Counter[Cue]()
         self.reached: dict[str, bytes] = {}
-        """The bodies of processed messages, by the producer's id and in order."""
+        """The bodies of processed messages, keyed by the producer's id, in the order of processing."""
         self.refused: set[str] = set()
         """The ids of messages that the consumer will never accept."""
         self.duplicates = 0
-        """How often a message came that had already been processed."""
+        """The number of times that a message arrived that had already been processed."""
         self.questions = 0
-        """How often the consumer was asked whether it had processed a message."""
+        """The number of times that the consumer was asked whether it had processed a message."""
         self._script = script
 
     async def serve(
         self, port: int = 0, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen on 127.0.0.1 until cancelled. The value passed to `task_status` is the port. Port 0 takes a free
-        one."""
+        """Listen on 127.0.0.1 until this task is cancelled. Port 0 means any free port. The value passed to
+        `task_status` is the port.
+        """
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         server = Server(self._answer, _explain, Limits(), node_log(sys.stderr, "consumer"))
         async with trio.open_nursery() as nursery:

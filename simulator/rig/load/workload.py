@@ -35,7 +35,7 @@ SIZES: Final[Sizes] = (
     (3, 60_000, 2**20),
     (1, 2**20, BODY_LIMIT_BYTES),
 )
-"""Sizes as in many systems, with an occasional message that is larger than every buffer on its way."""
+"""The sizes in many systems, with an occasional message that is larger than every buffer that it passes through."""
 HEAVY: Final[Sizes] = (
     (30, 0, 0),
     (600, 200, 1_500),
@@ -43,15 +43,15 @@ HEAVY: Final[Sizes] = (
     (110, 20_000, 300_000),
     (10, 300_000, BODY_LIMIT_BYTES),
 )
-"""Sizes with which a hundred waiting messages reach the byte limits of windows and pages, and a thousand reach those of
-the store's log.
+"""Sizes with which a hundred waiting messages reach the byte limits of windows and pages, and a thousand messages reach
+the limits of the store's log.
 """
 
 HEAVY_PROTECTED: Final[Sizes] = (
     *HEAVY[:-1],
     (10, 300_000, BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES),
 )
-"""The sizes in HEAVY, but with room for a key, a certificate and a signature."""
+"""The sizes in HEAVY, but leaving room for a key, a certificate and a signature."""
 
 
 class Item(NamedTuple):
@@ -75,7 +75,7 @@ class Workload:
 
 
 def orders(count: int, seed: int = 0, sizes: Sizes = SIZES) -> Workload:
-    """Return `count` orders as JSON, of mixed sizes, some of them empty; the same seed makes the same orders."""
+    """Return `count` orders as JSON, of mixed sizes, some of them empty. The same seed always makes the same orders."""
 
     def items() -> Iterator[Item]:
         for number in range(1, count + 1):
@@ -97,7 +97,7 @@ def _order(number: int, dice: random.Random, sizes: Sizes) -> bytes:
 
 
 def from_path(path: Path) -> Workload:
-    """Return each file below a folder, including empty ones, or each line of a file.
+    """Return a workload with each file below a folder, including empty ones, or with each line of a file.
 
     Raises:
         UsageError: there is nothing to send, or the files cannot be read.
@@ -109,7 +109,9 @@ def from_path(path: Path) -> Workload:
 
 
 def files(folder: Path) -> Workload:
-    """Return each regular file below a folder, in the order of the paths. The relative path is the label."""
+    """Return a workload with each regular file below a folder, in the order of the paths. The label is the relative
+    path.
+    """
     paths = []
     left_out = []
     for path in _regular_files(folder):
@@ -147,7 +149,7 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 
 
 def lines(path: Path) -> Workload:
-    """Return each line of a file, without its newline."""
+    """Return a workload with each line of a file, without its newline."""
     with path.open("rb") as file:
         count = longest = 0
         for line in file:

@@ -2,8 +2,8 @@
 between them is killed.
 
 Producers hand messages to a gateway, three queue managers carry them, and a trigger calls the consumer. All five
-programs are processes, and each is killed again and again while the messages cross. Producers and consumer are in this
-process, because they know what must have happened. At the end, accepted and processed messages are compared.
+programs are processes, and each is killed again and again while the messages cross. The producers and the consumer are
+in this process, because they know what must have happened. At the end, accepted and processed messages are compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mqproto.simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01
-"""The share of all messages that are invalid, so that the consumer never accepts them."""
+"""The share of messages that are invalid, so that the consumer never accepts them."""
 MISSPELT: Final = 0.005
 """The share of messages that are handed in for a queue that does not exist."""
 CUES: Final = {
@@ -49,16 +49,18 @@ CUES: Final = {
 }
 """The actions of the consumer for a valid message, and the probability of each."""
 ANSWER_S: Final = 0.5
-"""How many seconds the trigger waits for the consumer's answer."""
+"""The time, in seconds, that the trigger waits for the consumer's answer."""
 ATTEMPTS: Final = 100
 ATTEMPTS_ROUGH: Final = 5
-"""The limits for attempts in a rough run. All attempts take less than a second, so a message is given up while the
-consumer is down."""
+"""The limits for attempts in other runs (above) and in a rough run. In a rough run, all attempts together take less
+than a second, so a message is given up while the consumer is down.
+"""
 DOWN_S: Final = 2.0
 FULL_S: Final = 1.0
 FULL_KB: Final = 8
-"""The limits of a rough run: the number of seconds for which the consumer is down and the queue is full, and the
-queue's quota in KB."""
+"""For a rough run: how long the consumer is down and how long the queue is full, in seconds (both above), and the quota
+of the full queue in KB.
+"""
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
     (GATEWAY,),
@@ -69,12 +71,14 @@ VICTIMS: Final = (
     (GATEWAY, "sender"),
     (TRIGGER, "destination"),
 )
-"""The programs that are killed at one instant, one line at a time. After the last line, the first one follows again."""
+"""The programs to kill, a line at a time; those in one line are killed at the same instant. After the last line, the
+first line follows again.
+"""
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
-"""The number of seconds after the last message was handed in within which all owed messages must have come."""
+"""The time, in seconds, after the last message was handed in within which all owed messages must arrive."""
 LINGER_S: Final = 1.0
-"""How many seconds to wait for messages that must not come."""
+"""The time, in seconds, for which to wait for messages that must not come."""
 BEAT_S: Final = 0.05
 
 
@@ -93,8 +97,9 @@ async def run_edges_demo(
         count: the total number of messages of all producers.
         seed: determines the kinds of messages, and the consumer's action for each.
         history: the URL of the document history's database; by default an SQLite file.
-        rounds: how often each line of VICTIMS has its turn.
-        rough: whether the queue is sometimes purged or full, and the consumer down for longer than all attempts.
+        rounds: the number of times that each line of VICTIMS has its turn.
+        rough: whether the queue is sometimes purged or full, and the consumer is sometimes down for longer than all
+            attempts.
 
     Raises:
         NodeError: one of the programs does not start.
@@ -142,7 +147,7 @@ class EdgesDemo(EdgeRig):
         self._kills = Counter[str]()
 
     async def run(self) -> EdgesReport:
-        """Start everything, send messages, kill programs, and wait until all owed messages have come.
+        """Start everything, send messages, kill programs, and wait until all owed messages have arrived.
 
         Raises:
             NodeError: a program does not start.
@@ -223,7 +228,7 @@ class EdgesDemo(EdgeRig):
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
-        """Return whether this share of all messages has ended, and this number of kills is over."""
+        """Return whether at least this share of all messages has ended, and at least this number of kills is over."""
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _look(self) -> None:
@@ -236,7 +241,9 @@ class EdgesDemo(EdgeRig):
             await trio.sleep(BEAT_S)
 
     async def _dead_letters(self) -> set[str]:
-        """Return all transactional dead letters of the first node. A peek might show only some of them."""
+        """Return all transactional dead letters of the first node, which are received because a peek might show only
+        some.
+        """
         letters = set[str]()
         async with self.connect("sender") as client:
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
@@ -246,7 +253,7 @@ class EdgesDemo(EdgeRig):
     # What is rough
 
     async def _be_rough(self) -> None:
-        """Now and then, make the queue full, purge it, or keep the consumer down for longer than all attempts."""
+        """Now and then, make the queue full, purge it, or keep the consumer down for longer than all attempts take."""
         dice = random.Random(f"{self._seed}/rough")
         turns = [self._purge, self._have_it_full, self._be_down] * self.rounds
         dice.shuffle(turns)
@@ -271,7 +278,7 @@ class EdgesDemo(EdgeRig):
         self._is_down = False
 
     async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
-        """Carry out an operator's action at the last node, which may be down at the moment."""
+        """Carry out an operator's action on the last node, which may be down at the moment."""
         while True:
             try:
                 async with self.connect("destination") as client:
@@ -297,7 +304,7 @@ class EdgesDemo(EdgeRig):
     # Programs that die
 
     async def _kill_all(self) -> None:
-        """Kill the next victims each time that a further share of all messages has ended."""
+        """Each time that a further share of all messages has ended, kill the next victims."""
         turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
@@ -311,7 +318,7 @@ class EdgesDemo(EdgeRig):
         self._kills[name] += 1
 
     def _programs(self, address: str, port: int) -> dict[str, list[str]]:
-        """Return the commands that start gateway and trigger."""
+        """Return the commands that start the gateway and the trigger."""
         history = ["--history", self.history] if self.history else []
         consumer = f"http://127.0.0.1:{port}"
         return {
@@ -331,7 +338,7 @@ class EdgesDemo(EdgeRig):
 
 
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
-    """Return the number of log lines by writer and event, and the message with the most events."""
+    """Return the number of log lines for each writer and event, and the message with the most log lines."""
     said = Counter[tuple[str, str]]()
     steps = Counter[str]()
     for path in logs_in(folder):

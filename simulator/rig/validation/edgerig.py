@@ -35,18 +35,18 @@ class EdgeRig(Rig):
 
     @property
     def place(self) -> Place:
-        """The place of the nodes, logs and the history."""
+        """The place of the nodes, the logs and the history."""
         return Place(self.topology, self.directory)
 
     @asynccontextmanager
     async def edges(
         self, consume: Callable[..., Awaitable[object]], commands: Commands
     ) -> AsyncIterator[None]:
-        """Run a consumer and programs in the block; measure the resources of programs and nodes.
+        """Run a consumer and programs in the block; measure the resources of the programs and nodes.
 
         Args:
             consume: serves until cancelled, and reports when it has started.
-            commands: the command that starts each program, by its name.
+            commands: the command that starts each program, keyed by the program's name.
         """
         self.usage.clear()
         self._commands = commands
@@ -71,22 +71,22 @@ class EdgeRig(Rig):
             await self.supervisor.start(name)
 
     def gateway(self, address: str, *options: str) -> list[str]:
-        """Return the command of a gateway that listens at an address."""
+        """Return the command of a gateway that listens on an address."""
         return [GATEWAY, SENDER, *self._at(SENDER), "--listen", address, *options]
 
     def trigger(self, queue: str, url: str, *options: str) -> list[str]:
-        """Return the command of a trigger for a queue, with the consumer's URL."""
+        """Return the command of a trigger that calls a consumer's URL for the messages of a queue."""
         return ["trigger", rf"{DESTINATION}\{queue}", *self._at(DESTINATION), "--url", url, *options]
 
     def _at(self, node: str) -> list[str]:
         return ["--topology", str(self.supervisor.topology_file(node))]
 
     async def audit(self, history: str = "") -> Audit:
-        """Return the holder of each message for which the answer was 200, as `mqproto audit` does."""
+        """Return an audit of who holds each message whose answer was 200, as `mqproto audit` does."""
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:
-        """Receive the messages that triggers have given up from these queues. The triggers have ended."""
+        """Receive, from these queues, the messages that triggers have given up. The triggers must have ended."""
         failed: list[Failed] = []
         async with self.connect(DESTINATION) as client:
             for queue in queues:
@@ -96,12 +96,12 @@ class EdgeRig(Rig):
 
 
 def three_nodes(queues: Mapping[str, DeclaredQueue]) -> Topology:
-    """Return three nodes in a row, with these queues in addition to the destination's own."""
+    """Return three nodes in a row. The last of them has these queues in addition to the destination's own."""
     three = load("three-node").with_free_ports()
     host = three.nodes[DESTINATION]
     return three.with_node(replace(host, queues={**host.queues, **queues}))
 
 
 def free_address() -> str:
-    """Return an address at which a program can listen."""
+    """Return an address on which a program can listen."""
     return "{}:{}".format(*reserved_address())

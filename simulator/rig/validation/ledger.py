@@ -1,4 +1,4 @@
-"""Compares the records of producers, a consumer and error queues about messages with an audit."""
+"""Compares an audit with the records that producers, a consumer and error queues have about messages."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ LOOKED: Final = (
 
 
 class Failed(NamedTuple):
-    """A message that its trigger has given up: the producer's id, or else the message's identifier; the body; and the
-    reason."""
+    """A message that its trigger has given up.
+
+    key: the producer's id or, if there is none, the message's identifier.
+    failure, reason: the kind of the failure, and the reason for it.
+    """
 
     key: str
     body: bytes
@@ -35,7 +38,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Return the abandoned message of which this is the copy in an error queue."""
+        """Return the abandoned message whose copy in an error queue this is."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)
@@ -50,10 +53,10 @@ class Failed(NamedTuple):
 class EdgeLedger:
     """All records about the messages of a run.
 
-    messages: all messages that the producers had to send, in the order of each producer.
-    processed: the bodies by key, in the order in which the consumer processed the messages.
-    audited: the end of each message for which the answer was 200, by its identifier, according to `mqproto audit`
-        before the error queue is emptied.
+    messages: all messages that the producers had to send; those of each producer are in order.
+    processed: the bodies, keyed by the messages' keys, in the order in which the consumer processed the messages.
+    audited: the end of each message that was answered with 200, keyed by the message's identifier, according to
+        `mqproto audit` before the error queue is emptied.
     letters: the dead letters at the first node; None if messages may not end as such.
     is_heard: whether a gateway has answered, so that an audit knows about the messages.
     is_honest: whether the consumer has processed exactly the messages that it has accepted.
@@ -109,7 +112,7 @@ class EdgeLedger:
             yield RunOracle.ALTERED, f"{key} came out with another body"
 
     def _audited_otherwise(self) -> Iterator[str]:
-        """Yield differences between the audit and the records of producers, consumer and error queue."""
+        """Yield differences between the audit and the records of the producers, the consumer and the error queue."""
         ends = {failed.key: failed.end for failed in self.failed} | dict.fromkeys(
             self.processed, End.PROCESSED
         )
@@ -133,7 +136,9 @@ class EdgeLedger:
                 yield f"{key} is {end}, as the audit says"
 
     def _out_of_order(self) -> Iterator[tuple[RunOracle, str]]:
-        """Yield messages processed before earlier ones of their group, or of the queue if they have no group."""
+        """Yield messages that were processed before earlier messages of their group, or of the queue if they have no
+        group.
+        """
         places = {key: place for place, key in enumerate(self.processed)}
         last: dict[int, tuple[int, str]] = {}
         for message in self.messages:

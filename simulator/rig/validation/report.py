@@ -26,13 +26,13 @@ STORY_LINES: Final = 40
 class EdgesReport(EdgeLedger):
     """The results of a run.
 
-    calls: how often the consumer took each action.
-    dropped_by_consumer: the number of calls for messages that it had already processed.
-    questions: how often the consumer was asked whether it had processed a message.
-    said: how many lines of each event are in the log of each program.
+    calls: the number of times that the consumer took each action.
+    dropped_by_consumer: the number of calls for messages that the consumer had already processed.
+    questions: the number of times that the consumer was asked whether it had processed a message.
+    said: the number of lines of each event in the log of each program.
     story: the story of the message with the most events, line by line.
-    kills: how often each program was killed, and started again.
-    usage: the maximum resources that each program used in one of its lives.
+    kills: the number of times that each program was killed and started again.
+    usage: the maximum resources that each program used in any one of its lives.
     """
 
     seed: int
@@ -63,7 +63,7 @@ class EdgesReport(EdgeLedger):
 
     @property
     def stages(self) -> dict[str, tuple[str, str, str]]:
-        """The outcomes of messages, the repetitions, and the dropped duplicates of each stage."""
+        """For each stage, the outcomes of messages, the repetitions, and the dropped duplicates."""
         handover, said = self.handover, self.said
         calls = self.calls.total()
         nodes = {
@@ -98,7 +98,7 @@ class EdgesReport(EdgeLedger):
 
     @property
     def troubles(self) -> dict[str, str]:
-        """The failures of the run, and how often each happened."""
+        """The failures of the run, with the number of times that each happened."""
         reasons = Counter(failed.reason for failed in self.failed)
         failures = {
             cue.value: count
@@ -115,7 +115,7 @@ class EdgesReport(EdgeLedger):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report in a form for programs."""
         return {
             "seed": self.seed,
             "duration_s": round(self.duration_s, 1),
@@ -138,7 +138,7 @@ class EdgesReport(EdgeLedger):
 
 
 def show(report: EdgesReport) -> None:
-    """Print the end of a run, for people."""
+    """Print the report of a run, for people."""
     console = wide_console()
     console.print(
         f"{len(report.messages):,} messages over HTTP to a gateway, through three queue managers, by a trigger to a "

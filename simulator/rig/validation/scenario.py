@@ -44,15 +44,16 @@ STAGES: Final[dict[str, str]] = {
 """The counted stages, and their descriptions."""
 UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
 """The expected counts of stages for which a scenario does not give one. For stages that are missing here, any count is
-right."""
+accepted.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessKill:
     """A kill and a restart of one process: a node by its name, `gateway`, or `trigger`.
 
-    when, count: the kill comes after `count` log lines about this waypoint or, if `called`, after `count` calls of the
-        consumer.
+    when: the waypoint of the log lines to count, or `called` to count calls of the consumer.
+    count: the number of these lines or calls after which the kill comes.
     """
 
     kill: str
@@ -66,17 +67,17 @@ class ValidationScenario:
 
     heading: the heading in the document whose rules it tests.
     messages: the number of messages that the producer sends.
-    via: `gateway` to send over HTTP, each message with its own id; `client` to send at the node itself.
-    unread: how often the producer submits each message without reading the answer, before it submits the message once
-        more.
-    cues: the consumer's actions at the first call for a message, at the second, and so on; afterwards it accepts the
+    via: `gateway` to send over HTTP, each message with its own id; `client` to send directly to the node.
+    unread: the number of times that the producer submits each message without reading the answer, before it submits the
+        message once more.
+    cues: the consumer's actions at a message's first call, its second call, and so on; afterwards it accepts the
         message.
     only: the number, counted from 0, of the only message to which the cues apply; by default they apply to all.
     absent: the number of reads that must be rolled back before the consumer starts to listen.
-    attempts: how often a message may be delivered.
-    timeout_s: how many seconds the consumer may take.
+    attempts: the number of times that a message may be delivered.
+    timeout_s: the time, in seconds, that the consumer may take.
     strikes: the kills, in order.
-    expect: the expected count by stage: a number, or a minimum such as `">=3"`.
+    expect: the expected count of each stage: a number, or a minimum such as `">=3"`.
     """
 
     title: str
@@ -121,7 +122,7 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str) -> ValidationScenario:
-    """Return a scenario: a shipped one by its name, any other by its path, which ends in .toml.
+    """Return a scenario: a shipped one by its name, or any other by its path, which ends in .toml.
 
     Raises:
         UsageError: there is no such scenario, or it is not valid.
@@ -146,7 +147,7 @@ def load(name_or_path: str) -> ValidationScenario:
 class Outcome(NamedTuple):
     """The outcome of a scenario.
 
-    counts: how often each stage was reached.
+    counts: the number of times that each stage was reached.
     trouble: why the scenario did not reach its end; empty if it did.
     promises: the broken promises, in words.
     logs: the folder of the logs, if a promise is broken.
@@ -198,7 +199,7 @@ def told(outcome: Outcome) -> Iterator[str]:
 
 
 def as_json(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return the outcomes for programs."""
+    """Return the outcomes in a form for programs."""
     return [
         {
             "scenario": outcome.name,

@@ -1,10 +1,10 @@
-"""`mqproto validate`, with a producer, nodes, a trigger and a consumer that fails on cue. Each stage is counted and
-checked.
+"""`mqproto validate`, which runs a producer, nodes, a trigger, and a consumer that fails on cue. It counts and checks
+each stage.
 
 The "Test Project" of "Transactions in OSB. Reliable Messaging" records how often a message is read from its queue, and
-whether it reaches its final destination. Here everything but the consumer is real: processes, disks and HTTP. Events
-are counted from the logs, and calls by the consumer itself. In addition to its expected counts, each scenario is judged
-by the oracles of the rig.
+whether it reaches its final destination. Here, processes, disks and HTTP are real; only the consumer is not. Events are
+counted from the logs, and calls are counted by the consumer itself. In addition to its expected counts, each scenario
+is judged by the oracles of the rig.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ PLACE: Final = f"{DESTINATION}%5C{QUEUE}"
 """The queue's name in a URL."""
 TRIGGER: Final = "trigger"
 LIMIT_S: Final = 60.0
-"""How many seconds a scenario may wait for an event."""
+"""The time, in seconds, that a scenario may wait for an event."""
 LOOK_S: Final = 0.05
 INTERVAL_S: Final = 0.1
 """The pause, in seconds, before each further attempt of the trigger."""
 LIARS: Final = frozenset({Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
-"""The actions after which a consumer has processed a message that it did not accept. The trigger may deliver the
-message again."""
+"""The actions with which a consumer processes a message but does not accept it. The trigger may then deliver the
+message again.
+"""
 
 
 class Logs:
@@ -67,7 +68,7 @@ class Logs:
             self.steps += filter(None, map(read_step, whole.split(b"\n")))
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until `happened` returns true, reading the logs meanwhile."""
+        """Wait until `happened` returns true, and keep reading the logs meanwhile."""
         self.look()
         while not happened():
             await trio.sleep(LOOK_S)
@@ -75,7 +76,7 @@ class Logs:
 
 
 class Validation(EdgeRig):
-    """Scenarios, one after the other, on the same nodes."""
+    """Runs scenarios, one after the other, on the same nodes."""
 
     def __init__(self, folder: Path) -> None:
         queues = {
@@ -122,7 +123,7 @@ class Stage:
         self.handover = Handover()
 
     def commands(self) -> dict[str, list[str]]:
-        """Return the commands that start gateway and trigger."""
+        """Return the commands that start the gateway and the trigger."""
         scenario, rig = self._scenario, self._rig
         gateway = {GATEWAY: rig.gateway(self._address)} if scenario.via == GATEWAY else {}
         copies = (
@@ -150,7 +151,7 @@ class Stage:
     # Producer and consumer
 
     async def produce(self) -> None:
-        """Send all messages as a producer must, and repeat each submission until its answer is final."""
+        """Send all messages as a producer must: repeat each submission until its answer is final."""
         if self._scenario.via == "client":
             async with self._rig.connect(SENDER) as client:
                 for place, message in enumerate(self._messages):
@@ -174,7 +175,7 @@ class Stage:
             await self._logs.until(lambda: any(step.facts.get("key") == key for step in self._logs.steps))
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start the consumer at once, or once the scenario's `absent` reads have been rolled back."""
+        """Start the consumer at once or, if the scenario has `absent`, once that many reads have been rolled back."""
         if absent := self._scenario.absent:
             task_status.started(self._port)
             await self._logs.until(lambda: self._at_queue()["rolled-back"] >= absent)
@@ -198,7 +199,7 @@ class Stage:
         )
 
     async def judged(self) -> tuple[dict[str, int], list[str]]:
-        """Return how often each stage was reached, and the broken promises."""
+        """Return the number of times that each stage was reached, and the broken promises."""
         self._logs.look()
         async with self._rig.connect(DESTINATION) as client:
             waiting = {queue.name: queue.waiting for queue in (await client.queues()).local}

@@ -1,6 +1,8 @@
-"""Adopts a store at another place. An operator says whether it was copied or moved there, and its node starts again.
+"""Adopts a store that is at a different place than before. An operator says whether it was copied or moved there, so
+that its node can start again.
 
-The node refuses it until then, because two nodes with one GUID would use the same identifiers for different messages.
+The node refuses the store until then, because two nodes with one GUID would use the same identifiers for different
+messages.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Adopt a store that was moved, so that nothing uses its old place. It begins a new life here when its node starts.
+    """Adopt a store that was moved, so that nothing uses its old place any more. It begins a new life at its new place
+    when its node starts.
 
     Args:
         node: the node that the store will belong to; None for the node that the store names.
 
     Raises:
-        StoreError: there is no store, it is another node's, it is damaged, or its node runs.
+        StoreError: there is no store, it belongs to another node, it is damaged, or its node is running.
     """
     with Store(path, node or owner_of(files, path), files=files, is_adopted=True) as store:
         assert store.life is not None, "one that is adopted begins"
@@ -39,10 +42,10 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
         date: the date for the name of the folder.
 
     Returns:
-        The folder with everything that was there.
+        The folder with everything that was set aside.
 
     Raises:
-        StoreError: there is no store, its node runs, or the node still has the GUID of the original.
+        StoreError: there is no store, its node is running, or the node still has the GUID of the original.
     """
     path = path.resolve()
     owner = owner_of(files, path)
@@ -65,7 +68,7 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
 
 
 def owner_of(files: Files, path: Path) -> Guid:
-    """Return the GUID of the node to which a store belongs.
+    """Return the GUID of the node that a store belongs to.
 
     Raises:
         StoreError: there is no store, or it does not name its node.

@@ -1,4 +1,4 @@
-"""A copy of a store as it was at one moment, whether its node runs or not."""
+"""Copies a store as it was at one moment, whether its node is running or not."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ADVICE_FOR_BACKUPS: Final = {
 class BackUp(NamedTuple):
     """A finished copy.
 
-    path: the path of its tables; the witness is beside them.
-    record: the number of its newest record, which identifies the moment.
-    counts: how many messages it has, by the names that people use for the queues.
+    path: the path of the copy's tables; the witness is next to them.
+    record: the number of the copy's newest record, which identifies the moment.
+    counts: the number of messages in each queue, keyed by the name that people use for the queue.
     """
 
     path: Path
@@ -42,11 +42,12 @@ class BackUp(NamedTuple):
 def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = lambda: None) -> BackUp:
     """Copy a store. The copy has no log, because everything is in its tables.
 
-    The whole store is read first, so a damaged store is never backed up. The backup is complete or absent.
+    The whole store is read first, so a damaged store is never backed up. The backup is either complete or absent.
 
     Args:
         target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if necessary.
-        then: called at the moment that the copy shows, to copy files beside the store that may change afterwards.
+        then: called at the moment that the copy shows, to copy those files next to the store that may change
+            afterwards.
 
     Raises:
         StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.
@@ -87,7 +88,7 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
 
 
 def _copy(files: Files, found: Salvage, path: Path) -> None:
-    """Merge the tables and the log of one moment into the tables of a new store."""
+    """Merge the tables and the log, both as of one moment, into the tables of a new store."""
     assert found.node is not None
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path)) as copy:

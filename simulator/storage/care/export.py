@@ -2,8 +2,8 @@
 --import`.
 
 A line is a JSON object. `packet`, in hex, is the message, and `stored` is the place where it was. Everything else is
-for people: the fields of the same packet in `mqproto decode --json`, by the same names, and its body and extension, as
-text if they are UTF-8. A line may lack fields when it is read; a field that is present must agree with the packet.
+for people: the packet's fields, as in `mqproto decode --json` and under the same names; and its body and extension, as
+text if they are UTF-8. A line that is read may lack fields, but a field that it has must agree with the packet.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""The possible fields of a line. A line has those that apply to its message."""
+"""The possible fields for the contents of a message. A line has those that apply to its message."""
 SHOWN: Final = 60
-"""How many characters of a wrong field an error text quotes."""
+"""The number of characters of a wrong field that an error text quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """A message of a store.
 
-    node: the node whose store it is; None if that could not be read.
-    kind, queue: the kind and name of its queue; None and the queue's number if the tables cannot be read.
-    may_have_left: whether it was or may have been sent, and its destination may have it.
+    node: the node that owns the store; None if that could not be read.
+    kind: the kind of the message's queue; None if the tables cannot be read.
+    queue: the name of the queue, or its number if the tables cannot be read.
+    may_have_left: whether the message was sent, or may have been sent, so that its destination may have it.
     """
 
     node: Guid | None
@@ -70,7 +71,7 @@ def _may_have_left(kind: QueueKind | None, position: int, sequence: OutgoingRow 
 
 
 def line_of(message: Exported) -> str:
-    """Return one line, without its end."""
+    """Return the line for a message, without a newline."""
     stored = {
         "kind": message.kind and str(message.kind),
         "queue": message.queue,

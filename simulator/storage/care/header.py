@@ -1,9 +1,9 @@
 """Makes a readable copy of tables that SQLite cannot open because their first page is damaged or their end is missing.
 
-All rows of such a file may be undamaged. Before SQLite reads any of them, it examines the first hundred bytes, and the
-number of pages given there. In the copy these bytes match the file, and missing pages are empty. The copy does not have
-a list of free pages, so it is only for reading. If SQLite still does not open it, the pages that name the tables are
-damaged. These pages are replaced, because they are the same in every store.
+All rows of such a file may be undamaged. Before SQLite reads any of them, it examines the first hundred bytes of the
+file, and the number of pages given there. In the copy, these bytes match the file, and missing pages are empty. The
+copy does not have a list of free pages, so it is only for reading. If SQLite still does not open it, the pages that
+name the tables are damaged. These pages are replaced, because they are the same in every store.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
 MAGIC: Final = b"SQLite format 3\0"
 HEADER_BYTES: Final = 100
 INTERIOR: Final = 5
-"""The number that marks a page with other pages of its table below it."""
+"""The type of a page that has other pages of its table below it."""
 PAGES_LIMIT: Final = 2**23
-"""The size of 64 GiB in pages, which is more than any store has."""
+"""The number of pages in 64 GiB, which is more than any store has."""
 PAGE_SIZE, VERSIONS, FRACTIONS, PAGES, COOKIE, FORMAT = 16, 18, 21, 28, 40, 44
 ENCODING, USER_VERSION, APPLICATION = 56, 60, 68
-"""The offsets of the fields of the header."""
+"""The offsets of three fields of the header."""
 
 
 def mended(path: Path, undo: ExitStack, *, with_log: bool) -> sqlite3.Connection | None:
-    """Return a copy of the tables that SQLite can open, until `undo` ends; None if there is none, or if there is no
-    room for one.
+    """Return a connection to a copy of the tables that SQLite can open; the copy exists until `undo` ends. Return None
+    if no such copy is possible, or if there is no room for one.
 
     Args:
-        with_log: whether SQLite's log belongs to them.
+        with_log: whether SQLite's log belongs to the tables.
     """
     try:
         folder = Path(
@@ -80,8 +80,9 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
 
 
 def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
-    """Return the number of pages of a new store and, by page number, the beginnings of the pages that name its
-    tables."""
+    """Return the number of pages of a new store, and the beginnings of the pages that name its tables, keyed by page
+    number.
+    """
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.executescript(SCHEMA)
@@ -101,7 +102,7 @@ def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
 
 
 def _promised(header: bytes) -> int:
-    """Return the number of pages that a header gives, if the file can have that many."""
+    """Return the number of pages that a header gives; 0 if it gives none, or more than a file can have."""
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         return 0
     [pages] = unpack_from(">I", header, PAGES)

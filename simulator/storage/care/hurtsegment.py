@@ -1,4 +1,4 @@
-"""A segment of a log that may be damaged anywhere, and may be in the course of being written."""
+"""A segment of a log that may be damaged anywhere, and that a running node may be writing at the moment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class HurtSegment(FoundSegment):
     Args:
         is_last: whether no segment follows.
         acknowledged: the number of a record that is known to have been completely on disk; None if that is unknown.
-        is_written: whether its node runs, so that only a part of the last record may have been written at the moment.
+        is_written: whether the segment's node is running, so that the last record may have been written only in part so
+            far.
     """
 
     def __init__(

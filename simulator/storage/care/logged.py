@@ -16,7 +16,7 @@ class Logged(NamedTuple):
 
     messages: the messages that the log adds and does not remove again, in order.
     keys: the keys of these messages.
-    removed: ranges of keys that it removes, in order.
+    removed: the ranges of keys that the log removes, in order.
     """
 
     messages: list[MessageRow]

@@ -15,25 +15,25 @@ from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness
 from mqproto.wire.guid import NULL_GUID, Guid
 
 ATTEMPTS: Final = 20
-"""How many times reading is started again because the node has written to the data meanwhile."""
+"""The maximum number of attempts to read. An attempt fails if the node writes to the data meanwhile."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 """The errors that damaged tables cause. The second occurs if SQLite quotes a stored statement that is no longer valid
 text."""
 
 
 def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
-    """Open the tables, only for reading.
+    """Open the tables for reading only.
 
     Args:
-        with_log: whether SQLite's log belongs to them. If it does not, nobody may write to the tables meanwhile.
+        with_log: whether SQLite's log belongs to the tables. If it does not, nobody may write to the tables meanwhile.
     """
     how = "mode=ro" if with_log else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, isolation_level=None)
 
 
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
-    """Return the log's identity, its witness and its segments, which distinguish the log of a node that has ended from
-    a later log.
+    """Return what identifies the log: its witness and its segments. They distinguish the log of a node that has ended
+    from a later log.
 
     Each commit changes the witness, and a start removes the segments that it finds.
     """
@@ -46,7 +46,7 @@ def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
     """Return a finding if SQLite's log does not belong to the tables; empty if it does, or if that is unknown.
 
-    A running node has checked its log at its start, and the witness soon has the salts of each later log.
+    A running node checked its log when it started, and the witness soon has the salts of each later log.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -71,7 +71,7 @@ def _witness_of(files: Files, path: Path) -> bytes:
 
 
 def _salts_in(path: Path, witness: bytes) -> Salts | None:
-    """Return the salts of SQLite's log as last seen, if this witness can be read."""
+    """Return the last known salts of SQLite's log, or None if this witness cannot be read."""
     try:
         return said_by_witness(witness_path(path), witness, _owner_in(witness)).salts
     except StoreError:
@@ -79,7 +79,9 @@ def _salts_in(path: Path, witness: bytes) -> Salts | None:
 
 
 def _is_of(path: Path, witness: bytes) -> bool:
-    """Return whether tables and witness belong to the same node, according to the tables without SQLite's log."""
+    """Return whether the tables and the witness belong to the same node, according to the tables without SQLite's
+    log.
+    """
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()

@@ -1,4 +1,6 @@
-"""Makes a store from the undamaged parts of a damaged one. The damaged one is set aside, with a list of its damage."""
+"""Makes a store from the undamaged parts of a damaged store. The damaged store is set aside, with a list of its
+damage.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
 COUNTER: Final = "message_id_ceiling"
 APART: Final = 2**30
-"""The distance between the last known MessageID and the first new one, if the last MessageID that was used is
-unknown."""
+"""The distance between the last known MessageID and the first new one, if it is not known which MessageID was used
+last.
+"""
 
 
 class Repaired(NamedTuple):
@@ -41,13 +44,13 @@ class Repaired(NamedTuple):
 
 
 def repair(files: Files, path: Path, date: str) -> Repaired:
-    """Set a damaged store aside, and replace it with one made from the undamaged parts.
+    """Set a damaged store aside, and replace it with a store made from the undamaged parts.
 
     Args:
         date: the date for the name of the folder.
 
     Raises:
-        StoreError: there is no store, its node runs, the disk fails, or nothing shows which node owns it.
+        StoreError: there is no store, its node is running, the disk fails, or nothing shows which node owns it.
     """
     path = path.resolve()
     with explained(path), closing(files.lock(path)):
@@ -106,7 +109,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """Return a record without the messages and sequences of unknown queues, and without lost queues."""
+    """Return a record without the messages and sequences of unknown queues, and without the lost queues."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
@@ -161,7 +164,9 @@ def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
 
 
 def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
-    """Write a new store from the undamaged data, all of it in the tables."""
+    """Write a new store from the undamaged data, with everything in the tables. Return the number of messages in each
+    queue.
+    """
     assert found.node is not None
     known = 0
     with closing(StoreTables(files, path, found.node)) as tables:

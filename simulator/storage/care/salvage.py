@@ -1,10 +1,10 @@
 """Reads everything readable in a store as of one moment, however damaged the store is. Nothing is changed.
 
-Its node may run. The tables are read in one SQLite transaction, which begins first. The witness follows, and then the
-log. So the log is at least as new as the tables, and records beyond the number in the witness were written in between.
-The newest records of the log and the tables together show one moment: the one after the newest undamaged record. If the
-node moves a segment to the tables meanwhile, the transaction is too old, and the reading begins again. The same happens
-if a node starts meanwhile, even if it has ended again.
+The store's node may be running. The tables are read in one SQLite transaction, which begins first. The witness is read
+next, and then the log. So the log is at least as new as the tables, and records beyond the number in the witness were
+written in between. The newest records of the log and the tables together show one moment: the one after the newest
+undamaged record. If the node moves a segment to the tables meanwhile, the transaction is too old, and the reading
+begins again. The same happens if a node starts meanwhile, even if it has ended again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ NO_SHARED_MEMORY: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMLOCK,
     }
 )
-"""The errors that say nothing about damage, because the file beside the tables that readers share cannot be made."""
+"""The errors that say nothing about damage, because the file that readers share, next to the tables, cannot be made."""
 _NO_LOOK: Final = (
     "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
 )
@@ -82,15 +82,15 @@ class Salvage:
 
     Attributes:
         db: the tables as they were at the beginning.
-        with_log: whether the contents of SQLite's log are in them.
-        lacks: whether a part of the tables other than single messages is lost, and the number of lost records of the
+        with_log: whether the tables include the contents of SQLite's log.
+        lacks: whether any part of the tables other than single messages is lost, and the number of lost records of the
             log.
-        is_running: whether its node runs, or another program has the store's lock.
+        is_running: whether the store's node is running, or another program has the store's lock.
         findings: the damaged parts, one line for each, with its place.
         notices: other facts about the store, one line for each.
-        stored: how many messages of each queue the tables have, by number.
-        counts: how many messages the queues have, with those that the log adds and without those that it removes.
-        records: the records of the log, by number, without damaged messages.
+        stored: the number of messages of each queue in the tables, keyed by the queue's number.
+        counts: the number of messages of each queue, including those that the log adds, but not those that it removes.
+        records: the records of the log without damaged messages, keyed by their numbers.
     """
 
     path: Path
@@ -132,8 +132,9 @@ class Salvage:
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
-        """Return whether a sequence's queue is known and of its kind. A stranger's sequence without a place has no
-        queue."""
+        """Return whether a sequence's queue is known and has the right kind. A stranger's sequence without a place has
+        no queue.
+        """
         if row.queue < 0:
             return True
         queue = self.queues.get(row.queue)
@@ -141,7 +142,7 @@ class Salvage:
         return queue is not None and queue.kind is kind
 
     def named_counts(self) -> dict[str, int]:
-        """The number of messages, by the names that people use for the queues."""
+        """Return the number of messages in each queue, keyed by the name that people use for the queue."""
         named = Counter[str]()
         for queue, count in self.counts.items():
             named[self.name_of(queue)] += count
@@ -164,7 +165,7 @@ class Salvage:
 
 
 def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
-    """Read everything readable. Messages are only counted, and `messages` reads them again.
+    """Read everything readable. Messages are only counted here; `messages` reads them again.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -231,7 +232,7 @@ class _Log:
 
     has_tables: whether the tables can be read at all.
     missing: the numbers of segments that should exist, but do not.
-    missing_records: how many records are unreadable or missing.
+    missing_records: the number of records that are unreadable or missing.
     findings: the damage in the log, one line for each fault.
     """
 
@@ -302,7 +303,7 @@ def _see_that_it_is_a_store(found: Salvage) -> None:
 
 
 def _compare_moments(found: Salvage, log: _Log) -> None:
-    """Check that tables, log and witness show the same moment."""
+    """Check that the tables, the log and the witness show the same moment."""
     mark = found.mark
     if mark is not None and found.witness is not None and mark.record > found.witness + 1:
         found.findings.append(
@@ -369,7 +370,7 @@ def _count(found: Salvage) -> None:
 
 
 def _without_a_queue(found: Salvage) -> Counter[int]:
-    """Return how many messages belong to queues that the tables lack, by the number of the queue."""
+    """Return the number of messages that belong to queues that the tables lack, keyed by the number of the queue."""
     failures, counts, first = [FAILURES], Counter[int](), 0
     for last, after in [*map(keys_of, sorted(found.queues)), (LAST_KEY + 1, 0)]:
         counts.update(
@@ -382,8 +383,9 @@ def _without_a_queue(found: Salvage) -> Counter[int]:
 def _readable(
     db: sqlite3.Connection, first: int, last: int, failures: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield, in order, the messages with these keys that SQLite can read. Unreadable ranges are halved until only
-    unreadable messages are left out."""
+    """Yield, in order, the messages with these keys that SQLite can read. Unreadable ranges are halved until nothing
+    but unreadable messages is left out.
+    """
     ranges = [(first, last)]
     while ranges and failures[0] > 0:
         first, last = ranges.pop()

@@ -42,20 +42,22 @@ from mqproto.turn.effects import LIFE, NewLife
 from mqproto.wire.guid import Guid
 
 CIRCLE: Final = 2**32
-"""The number of possible MessageIDs, which wrap around."""
+"""The number of possible MessageIDs. They wrap around after the last one."""
 APART: Final = 2**30
 """The minimum distance, in either direction, between the last known MessageID and the first new one."""
 FREE: Final = 2**30
-"""The number of MessageIDs, from the first new one on, that should not belong to waiting messages if that is
-possible."""
+"""The number of MessageIDs, from the first new one on, that no waiting message should have.
+
+It is reduced if that is impossible.
+"""
 
 
 class Identity:
-    """The facts about a store's life. The caller has the store's lock.
+    """The facts about a store's life. The caller holds the store's lock.
 
     Args:
         is_adopted: whether an operator has said that the store was moved here.
-        again: the options that a proposed command needs to find the node.
+        again: the options with which a suggested command finds the node.
 
     Attributes:
         notices: facts about the store's life for an operator, one line each.
@@ -97,11 +99,11 @@ class Identity:
     # At the start
 
     def compare(self, stored: LifeNote, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
-        """Decide in which life the store is, once the log is in the tables.
+        """Decide in which life the store is, once the log's contents are in the tables.
 
         Args:
             stored: the store's own record of its life.
-            waiting: the MessageIDs of our messages that wait in it.
+            waiting: returns the MessageIDs of our own messages that wait in the store.
             dice: chooses the first MessageID of a new life.
 
         Returns:
@@ -250,7 +252,7 @@ class Identity:
     # While it runs
 
     def committed(self, record: int, counters: dict[str, int]) -> None:
-        """Note that a transaction with this record and these counters is on disk.
+        """Record that the transaction with this record number and these counters is on disk.
 
         Raises:
             StoreError: the disk fails.
@@ -276,8 +278,8 @@ class Identity:
 def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Random) -> int:
     """Return the first MessageID of a life.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
 
-    It is at least APART from the last known one, on either side. No waiting message has one of the FREE numbers that
-    follow. If that is impossible, the number of free ones is smaller.
+    It is at least APART away from the last known one, in both directions. It begins a run of FREE numbers that no
+    waiting message has. If no such run exists, a shorter run is used.
 
     Args:
         last: the last MessageID; None if there was none.
@@ -298,7 +300,7 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
 
 
 def _free_ranges(distances: list[int], free: int) -> list[range]:
-    """Return the ranges of distances from the last MessageID at which this many unused numbers follow."""
+    """Return the ranges of distances from the last MessageID at which this many unused numbers begin."""
     ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
     for distance in distances:
         ranges.append(range(begin, min(end, distance - free + 1)))

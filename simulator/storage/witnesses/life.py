@@ -1,9 +1,9 @@
-"""The file of a store's life, `a.life` beside `a.sqlite`. It has the last known state of the store, even if another
+"""The file of a store's life, `a.life` next to `a.sqlite`. It has the last known state of the store, even if another
 store takes its place.
 
-It is not part of the store. A copy or a backup of `a.sqlite*` does not include the file, so it stays when the store is
-restored or moved away, and can be compared with the store (identity.py). It is written after each commit and not
-flushed. So after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
+The file is not part of the store. A copy or a backup of `a.sqlite*` does not include it. So the file stays when the
+store is restored or moved away, and can be compared with the store (identity.py). It is written after each commit,
+without a flush. So after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,21 @@ from mqproto.wire.guid import Guid, guid_text
 
 MAGIC: Final = b"mqprolif"
 PATH_BYTES: Final = 320
-"""The maximum length, in bytes, of a path that is kept whole. Of a longer path, the digest and the end are kept."""
+"""The maximum length, in bytes, of a path that is kept whole.
+
+A longer path is kept as its digest and its end.
+"""
 HEAD: Final = Struct("<8s16sQQQQ")
-"""The form of the first part: magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of
-Ordinals of TxSequenceIDs."""
+"""The form of the first part: magic, the node's GUID, the life, its newest record, and two ceilings.
+
+The ceilings are those of MessageIDs and of the Ordinals of TxSequenceIDs.
+"""
 TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
-"""The form of the second part: the cause of a coming life, and the time when the previous life was last seen; the
-home's inode, machine and path."""
+"""The form of the second part.
+
+It has the cause of a life that is about to begin, and the time at which the previous life was last seen; then the
+home's inode, machine and path.
+"""
 SIZE_BYTES: Final = HEAD.size + TAIL.size
 
 
@@ -48,7 +56,7 @@ class Home(NamedTuple):
 
 
 NOWHERE: Final = Home("", "", 0)
-"""The home of a store that does not record one."""
+"""The home that a store has if it does not record one."""
 
 
 class Cause(IntEnum):
@@ -57,13 +65,13 @@ class Cause(IntEnum):
     NONE = 0
     """The last life continues."""
     FIRST = 1
-    """Nothing was there before."""
+    """There was no store or file before."""
     GONE = 2
     """The store of the previous life was moved away, or lost."""
     RESTORED = 3
-    """The store is from an earlier moment than the file of its life, or is another file."""
+    """The store is from an earlier moment than the file of its life, or is not the same file."""
     WITHOUT_FILE = 4
-    """There is no file of its life, so the cause is unknown."""
+    """The store has no file of its life, so the cause is unknown."""
     DAMAGED_FILE = 5
     """The file of its life cannot be read, so the cause is unknown."""
     ADOPTED = 6
@@ -71,14 +79,14 @@ class Cause(IntEnum):
 
 
 class LifeNote(NamedTuple):
-    """The facts about a life in a store, or in the file of its life.
+    """The facts about a life, as recorded in a store or in the file of its life.
 
     life: the number of the life; 0 before the first has begun.
-    record: the newest record of its log.
+    record: the number of the newest record in the store's log.
     message_id: a ceiling: neither this MessageID nor a higher one was ever used.
     sequence_ordinal: a ceiling: no TxSequenceID with this Ordinal or a higher one was ever used.
-    cause: why a new life is about to begin.
-    seen_s: when the previous life was last seen, UTC; 0 if that is unknown.
+    cause: the reason why a new life is about to begin.
+    seen_s: the time (UTC) at which the previous life was last seen; 0 if that is unknown.
     """
 
     life: int
@@ -127,9 +135,9 @@ class LifeFile:
             return cls(node, Sectors.open(files, path), found[newest], newest)
 
     def committed(self, record: int, counters: dict[str, int]) -> None:
-        """Record that a transaction with this record and these counters is on disk.
+        """Record that the transaction with this record number and these counters is on disk.
 
-        On a full disk the file may stay behind the log until the next transaction, as after a power loss.
+        On a full disk, the file may lag behind the log until the next transaction, as after a power loss.
 
         Raises:
             StoreError: the disk fails.
@@ -139,8 +147,9 @@ class LifeFile:
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
 
     def goes_on(self, known: LifeNote) -> None:
-        """Record in place, which needs no room, that a life continues. After a power loss the file has this or its
-        previous contents.
+        """Record that a life continues. The file is changed in place, which needs no room.
+
+        After a power loss, the file has either the new contents or the previous ones.
 
         Raises:
             DiskFullError: the file system has no room even for that.
@@ -152,7 +161,7 @@ class LifeFile:
         self.known, self._tail = known, tail
 
     def begins(self, known: LifeNote, record: int, counters: dict[str, int]) -> None:
-        """Record the transaction with which a life begins. The file's entry about the life is flushed, too.
+        """Record the transaction with which a life begins, and flush the file.
 
         Raises:
             StoreError: the disk fails.

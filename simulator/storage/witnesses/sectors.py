@@ -1,5 +1,6 @@
-"""A small file of two sectors, which are written in turn. While one is being written, the other has the previous
-contents.
+"""A small file of two sectors, which are written alternately.
+
+While one is being written, the other has the previous contents.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Sectors:
     def write(self, turn: int, said: bytes) -> bool:
         """Write new contents to the sector whose turn it is, without a flush.
 
-        On a file system that never writes in place, a full disk may not have room for them.
+        On a full disk, a file system that never writes in place may not have room for them.
 
         Returns:
             Whether there was room.
@@ -89,10 +90,10 @@ class Sectors:
 
 
 def said_in(path: Path, data: bytes, size_bytes: int) -> dict[int, bytes]:
-    """Return the contents of the sectors of such a file, this many bytes each. A torn sector is left out.
+    """Return the contents of the file's sectors, `size_bytes` bytes from each. A torn sector is left out.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the file is damaged.
     """
     if len(data) != SIZE_BYTES:
         raise damaged(path, f"it has {len(data):,} bytes and was made with {SIZE_BYTES:,}")

@@ -1,11 +1,11 @@
 """Checks, by the header of SQLite's log (`a.sqlite-wal`), whether the log belongs to a store's tables, before SQLite
 reads it.
 
-SQLite accepts any undamaged log beside the tables. The log of another store, or from an earlier moment, would mix its
+SQLite accepts any undamaged log next to the tables. A log of another store, or from an earlier moment, would mix its
 pages with those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by one each
-time that the log is restarted, and the second is drawn at random each time. SQLite removes its log when a store is
-closed, and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps
-it. In this way the first salt grows for as long as the store exists. The witness has the salts that were last seen.
+time the log is restarted, and the second is drawn at random each time. SQLite removes its log when a store is closed,
+and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps it. In
+this way, the first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ from mqproto.simulator.base.storeerrors import repair_advice
 from mqproto.simulator.storage.segments import DamagedFileError
 
 HEADER: Final = Struct(">IIIIII")
-"""The form of the header: magic, version, the size of a page, how often the log was restarted, and the salts. Two words
-of a checksum follow."""
+"""The form of the header: magic, version, page size, number of restarts of the log, and the two salts. Two words of a
+checksum follow.
+"""
 HEADER_BYTES: Final = HEADER.size + 8
 MAGIC: Final = 0x377F0682
-"""The magic number of a log. Its last bit is set, because the checksum is computed over big-endian words."""
+"""The magic number of a log.
+
+Its lowest bit is set, because the checksum is computed over big-endian words.
+"""
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""The maximum number of times that a log may have been restarted since the witness on disk was written. Each time it
-has about 4 MiB."""
+"""A limit: a log has been restarted fewer times than this since the witness on disk was written.
+
+The log is restarted whenever it has about 4 MiB.
+"""
 
 
 class Salts(NamedTuple):
-    """Identifies SQLite's log from one restart of it to the next.
+    """Identifies SQLite's log between two of its restarts.
 
     number: how often the log has been restarted, counted from a random number, modulo 2^32.
     drawn: a random number.
@@ -48,7 +54,7 @@ class Salts(NamedTuple):
         return cls(dice.randrange(WORD), dice.randrange(WORD))
 
     def next(self, dice: random.Random) -> Salts:
-        """Return the salts of the log that follows."""
+        """Return the salts of the next log."""
         return Salts((self.number + 1) % WORD, dice.randrange(WORD))
 
     def follow(self, known: Salts) -> bool:
@@ -73,10 +79,12 @@ def found_salts(header: bytes) -> Salts | None:
 
 
 def trouble_with(header: bytes, known: Salts | None) -> str:
-    """Return why SQLite's log does not belong to the tables; empty if it does, or if there is no log.
+    """Return why SQLite's log does not belong to the tables.
+
+    The result is empty if the log belongs to them, or if there is no log.
 
     Args:
-        header: the log's first bytes; empty if there is none.
+        header: the log's first bytes; empty if there is no log.
         known: the salts that were last seen; None if they are not known.
     """
     salts = found_salts(header)

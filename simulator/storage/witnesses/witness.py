@@ -1,7 +1,7 @@
 """The witness of a log: the number of the newest record that was reported to be on disk, and the last salts of SQLite's
 log.
 
-It is a file beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
+It is a file next to the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
 records are missing at its end. The witness is written after each flush of the log, and is not flushed itself. So after
 a kill it is exact; after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables
 move their mark, so it is never behind the tables. The salts are explained in sqlitelog.py.
@@ -23,7 +23,7 @@ from mqproto.wire.guid import Guid
 
 MAGIC: Final = b"mqprowit"
 SAID: Final = Struct("<8s16sQII")
-"""The form of the contents: magic, the node's GUID, the record, and the salts of SQLite's log."""
+"""The form of the contents: magic, the node's GUID, the record's number, and the salts of SQLite's log."""
 
 
 class Said(NamedTuple):
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 
 
 class WitnessFullError(DiskFullError):
-    """The disk has no room for a witness with its current contents."""
+    """The disk has no room to write the witness's current contents."""
 
 
 class StoreWitness:
@@ -56,7 +56,7 @@ class StoreWitness:
 
     @classmethod
     def create(cls, files: Files, store: Path, node: Guid, said: Said) -> Self:
-        """Create a witness, which is on disk.
+        """Create a witness. It is then on disk.
 
         Raises:
             StoreError: it cannot be made.
@@ -80,7 +80,7 @@ class StoreWitness:
     def write(self, record: int, salts: Salts) -> None:
         """Record that all records up to this one are on disk, and that SQLite's log now has these salts.
 
-        On a full disk the witness may stay behind the log until the next record, as after a power loss.
+        On a full disk, the witness may lag behind the log until the next record, as after a power loss.
 
         Raises:
             StoreError: the disk fails.
@@ -92,8 +92,8 @@ class StoreWitness:
         """Flush both sectors to disk.
 
         Raises:
-            WitnessFullError: the disk is full, and the witness is not on it. The caller may try again.
-            StoreError: the witness may not be on disk.
+            WitnessFullError: the disk is full, and the current contents are not on it. The caller may try again.
+            StoreError: the current contents may not be on disk.
         """
         if not self._sectors.flush(_packed(self._node, Said(self.record, self.salts))):
             raise WitnessFullError(f"{self.path}: {ADVICE[sqlite3.SQLITE_FULL]}")

@@ -1,1 +1,1 @@
-"""Faults of a world: in nodes and links, by operators, by misbehaving peers and by strangers."""
+"""Faults of a world: those of nodes and links, and those caused by operators, misbehaving peers and strangers."""

@@ -1,7 +1,7 @@
-"""Draws attacks: the node to call, the caller, and the moment at which the most harm can be done.
+"""Draws attacks: the node to call, the caller, and the moment at which the attack can do the most harm.
 
-In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds, the
-applications' queues are open to strangers, so that permitted messages meet forbidden ones.
+In one world out of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds, the
+applications' queues are open to strangers, so that allowed messages meet forbidden ones.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
-"""The plots of callers that want another node's messages. They call the node that would send them."""
+"""The plots of callers that want another node's messages. They call the node that would send these messages."""
 CONFIRMING: Final = frozenset(
     {forgeries.confirms_orders, forgeries.confirms_receipt, forgeries.says_that_it_went_too_far}
 )
-"""The plots of callers that call a source in the name of its messages' destination."""
+"""The plots of callers that speak in the name of the messages' destination. They call the source."""
 DOWN_MS: Final = (100, 1_000, 5_000)
-"""How many milliseconds the impersonated node is down."""
+"""The possible times, in milliseconds, for which the impersonated node is down."""
 EARLY_MS: Final = 200
-"""How many milliseconds before the attack the impersonated node goes down."""
+"""The time, in milliseconds, from the moment the impersonated node goes down until the attack."""
 
 
 def draw_attacks(
@@ -34,7 +34,10 @@ def draw_attacks(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> Iterable[Fault]:
-    """In one world of four, draw a few attacks, each near the time of a burst, and some while a node is down."""
+    """In one world out of four, draw a few attacks.
+
+    Each is near the time of a burst, and in some of them a node is down.
+    """
     routed = [burst for burst in bursts if burst.source != burst.target]
     if dice.randrange(4) or not routed:
         return
@@ -55,7 +58,10 @@ def draw_attacks(
 def draw_visits(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """Draw strangers that begin their own sequences in queues that nodes also send to, so that one loses its place."""
+    """Draw strangers that begin their own sequences in queues to which nodes also send.
+
+    As a result, a sequence loses its place.
+    """
     value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
     for burst in bursts:
         if burst.source != burst.target and dice.randrange(2):

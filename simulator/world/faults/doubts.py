@@ -1,4 +1,7 @@
-"""Draws worlds in which sent messages expire. Their dead letters are in doubt until late acknowledgments come."""
+"""Draws worlds in which messages expire after they were sent.
+
+Their dead letters are in doubt until late acknowledgments arrive.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to rece
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of five, make all nodes, or half of them, give up sent messages when these expire."""
+    """In one world out of five, make all nodes, or about half of them, give up sent messages that expire."""
     if dice.randrange(5):
         return ()
     return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))
@@ -28,10 +31,10 @@ def draw_late_words(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """Draw a doubter's messages, and faults that keep their acknowledgments away until the messages have expired.
+    """Draw a doubter's messages, and faults that delay their acknowledgments until the messages have expired.
 
-    For a while its neighbours cannot send it anything, or its links break when some of the messages have crossed.
-    Occasionally the doubter dies in between.
+    For a while, its neighbors cannot send it anything, or its links break when some of the messages have crossed.
+    Occasionally, the doubter dies meanwhile.
     """
     ends = [
         (burst.source, burst.target)

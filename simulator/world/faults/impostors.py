@@ -50,12 +50,14 @@ class Standing(Enum):
     NAMELESS = auto()
     """From its own address, with an unknown GUID."""
     NEIGHBOUR = auto()
-    """From the address and with the GUID of a node, so that it passes for that node. It speaks in the name of a third
-    node, whose messages the neighbour does not bring."""
+    """From the address and with the GUID of a node, so that the stranger passes for that node.
+
+    It speaks in the name of a third node, whose messages that neighbor does not bring.
+    """
 
 
 class Impostor:
-    """The far end of a connection to a node.
+    """The stranger's end of a connection to a node.
 
     Args:
         name: the address from which it comes.
@@ -74,7 +76,7 @@ class Impostor:
         """Ignore the event."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Check that the packets contain no message for another node. Nothing is acknowledged."""
+        """Check that the packets contain no message for another node. Do not acknowledge anything."""
         self._world.oracle.holds(invariants.strangers_get_no_mail, end, self._mail_for, glimpses)
 
     def end_lost(self, end: End, reason: str) -> None:
@@ -84,7 +86,7 @@ class Impostor:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowing(Speaker):
-    """The knowledge of an impostor: everything in the ledger, and the numbers of the node whose name it uses."""
+    """What an impostor knows: everything in the ledger, and the numbers of the node whose name it uses."""
 
     world: World
     node: str
@@ -100,7 +102,7 @@ class Knowing(Speaker):
 
 
 def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
-    """Return a speaker that knows everything about the called node and the node at which the attack aims."""
+    """Return a speaker that knows everything about the called node, and about the node at which the attack is aimed."""
     return Knowing(
         caller=guid_of(STRANGER),
         name=guid_of(name),
@@ -117,7 +119,7 @@ def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
 
 
 def sent_as(message: Message) -> LastSent:
-    """Return a message of a sequence in the form in which a forged acknowledgment names it."""
+    """Return a message of a sequence in the form that a forged acknowledgment uses to name it."""
     assert message.place is not None
     (time_stamp, ordinal), number = message.place
     message_id = int.from_bytes(message.identity[16:], "little")
@@ -127,7 +129,7 @@ def sent_as(message: Message) -> LastSent:
 class Plot(NamedTuple):
     """A plot of an impostor.
 
-    says: returns the packets.
+    says: a function that returns the packets.
     goes_on: whether to send them again and again, AGAIN_MS apart, until the impostor hangs up.
     sessions: the number of sessions to open.
     """
@@ -160,11 +162,11 @@ PLOTS: Final = (
 
 
 def value_of(plot: int, name: str, nodes: tuple[str, ...]) -> int:
-    """Return the `value` of a fault, which encodes a plot's index in PLOTS, and the node at which the plot aims."""
+    """Return the `value` of a fault. It encodes a plot's index in PLOTS, and the node at which the plot is aimed."""
     return nodes.index(name) * len(PLOTS) + plot
 
 
 def plot_of(value: int, nodes: tuple[str, ...]) -> tuple[Plot, str]:
-    """Return the plot and the node from the `value` of a fault."""
+    """Return the plot, and the node at which it is aimed, from the `value` of a fault."""
     place, number = divmod(value, len(PLOTS))
     return PLOTS[number], nodes[place % len(nodes)]

@@ -1,8 +1,9 @@
 """Queue managers that read the specification differently, in ways that its text allows.
 
-An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the first is the
-sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2, it is the number. A node that reads the
-text in such a way does so in all its lives, and occasionally repeats an OrderAck late.
+An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). According to the table of 3.1.7.17, its
+TxSequenceID is that of the sequence in which the acknowledging queue manager itself sends. According to 3.1.1.6.2, it
+is the number. A node that reads the text in one of these ways does so in all its lives, and occasionally repeats an
+OrderAck late.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, ackn
 LATE_MS: Final = (0, 300, 2_000, 12_000)
 """The delays, in milliseconds, after which an OrderAck is repeated; 0 means that it is not repeated."""
 INSTALLED_S: Final = 1_400_000_000
-"""The TimeStamp of a node that takes it from the time of its installation.  Note <35>"""
+"""The TimeStamp of a node that uses the time at which it was installed.  Note <35>"""
 
 
 def own_sequence(body: OrderAckBody) -> OrderAckBody:
@@ -34,12 +35,12 @@ def own_sequence(body: OrderAckBody) -> OrderAckBody:
 
 
 def number_alone(body: OrderAckBody) -> OrderAckBody:
-    """Return the body according to the example of 3.1.1.6.2, with nothing in TxSequenceNumber."""
+    """Return the body according to the example of 3.1.1.6.2, with zero in TxSequenceNumber."""
     return OrderAckBody(TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number), 0, 0)
 
 
 def number_twice(body: OrderAckBody) -> OrderAckBody:
-    """Return the body according to the example of 3.1.1.6.2 and, in TxSequenceNumber, according to 2.2.4.1."""
+    """Return the body according to the example of 3.1.1.6.2, but with the TxSequenceNumber of 2.2.4.1."""
     identifier = TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number)
     return OrderAckBody(identifier, body.tx_sequence_number, body.tx_previous_sequence_number)
 
@@ -48,7 +49,10 @@ READINGS: Final = (own_sequence, number_alone, number_twice)
 
 
 def order_acks_otherwise(world: World, fault: Fault) -> bool:
-    """From now on, in all its lives, the node's OrderAcks follow one of READINGS; `value` selects the reading."""
+    """From now on, in all its lives, the node sends OrderAcks according to one of READINGS.
+
+    `value` selects the reading.
+    """
     node = world.nodes[fault.where]
     dice = chance(world.scenario.seed, "order acks said again", node.name)
     node.misread = partial(_misread, node, READINGS[fault.value % len(READINGS)], dice)
@@ -97,7 +101,7 @@ def _misread(
 
 
 def draw_readings(dice: random.Random, nodes: tuple[str, ...]) -> Iterable[Fault]:
-    """In one world of eight, make some nodes read the specification differently."""
+    """In one world out of eight, make some nodes read the specification differently."""
     if dice.randrange(8):
         return
     for name in nodes:

@@ -1,4 +1,4 @@
-"""Queue managers that misbehave within the protocol. They must not break other nodes' promises."""
+"""Queue managers that misbehave within the protocol. Other nodes must keep their promises nevertheless."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
-    """The node resends all messages that wait for an OrderAck, long before this is due."""
+    """The node resends all messages that await an OrderAck, long before a resend is due."""
     node = world.nodes[fault.where]
     return node.do(_resend, node)
 
@@ -68,7 +68,10 @@ def deaf(world: World, fault: Fault) -> bool:
 
 
 def picky(world: World, fault: Fault) -> bool:
-    """The node closes each session on which the first message of burst `value` comes, forever or for `for_ms`."""
+    """The node closes each session on which the first message of burst `value` arrives.
+
+    It does so for `for_ms`, or forever if that is 0.
+    """
     body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
     node = world.nodes[fault.where]
     node.refuses.add(body)
@@ -102,7 +105,10 @@ def lossy(world: World, fault: Fault) -> bool:
 
 
 def forged_ack(world: World, fault: Fault) -> bool:
-    """The node acknowledges a message for another node, with an OrderAck or, if `value` is odd, with a FinalAck."""
+    """The node acknowledges a message that was sent to another node.
+
+    It sends an OrderAck or, if `value` is odd, a FinalAck.
+    """
     node = world.nodes[fault.where]
     last = (sequence.messages[-1] for sequence in world.ledger.sequences.values())
     claims = [sent for sent in last if node.name not in (sent.burst.source, sent.burst.target)]
@@ -123,10 +129,10 @@ def _forge(node: LinkedNode, message: Message, is_final: bool) -> None:
 
 
 def sparse(world: World, fault: Fault) -> bool:
-    """For a while the node acknowledges as another implementation may: late, with holes, and with OrderAcks sent twice.
+    """For a while, the node acknowledges as another implementation may: late, with gaps, and with OrderAcks sent twice.
 
-    It does not save some recoverable messages, and leaves their flags unset. At the end its connections break, so that
-    its neighbours resend the messages that it has not saved.
+    It does not save some recoverable messages, and leaves their flags unset. At the end, its connections break, so that
+    its neighbors resend the messages that it has not saved.
     """
     node = world.nodes[fault.where]
     if node.core is None:
@@ -138,7 +144,7 @@ def sparse(world: World, fault: Fault) -> bool:
 
 
 class Sparing:
-    """A node whose sessions acknowledge in their own way, for a while in one of its lives."""
+    """A node whose sessions acknowledge in their own way for a while, within one of its lives."""
 
     def __init__(self, world: World, node: LinkedNode, fault: Fault) -> None:
         self.life = node.life
@@ -217,7 +223,10 @@ class Sparing:
             self._transports.touch(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
-        """Acknowledge at most 32 recoverable messages, from the first that is missing or was never named."""
+        """Acknowledge at most 32 recoverable messages.
+
+        They begin with the first one that is missing or has not been named yet.
+        """
         data = session.data
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
         count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)
@@ -243,7 +252,7 @@ class Sparing:
     def _acknowledge_twice(
         self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
     ) -> None:
-        """Send an OrderAck, and repeat it at a time when others may have followed it."""
+        """Send an OrderAck, and repeat it later, when other OrderAcks may have followed it."""
         sound(message, reply_to)
         if not (message.user.recoverable or self._is_over):
             self._node.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)

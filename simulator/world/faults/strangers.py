@@ -16,7 +16,7 @@ from mqproto.wire import Guid, encode_packet
 
 HANGS_UP_MS: Final = 5_000
 HANDSHAKE_MS: Final = 10
-"""The time, in milliseconds, between two steps of a stranger that knows the handshake."""
+"""The time, in milliseconds, between two steps of the handshake by a stranger that knows it."""
 FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: SAYINGS["nothing"],  # until one side gives up
     lambda node: SAYINGS["HTTP"],
@@ -25,12 +25,14 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: proposal(),
     lambda node: connection_request(guid_of(STRANGER), guid_of(node), time_stamp_ms=0)[:-4],
 )
-"""Functions that make the first words of strangers from the name of the node that they have called. Drawn worlds use
-the first five."""
+"""Functions that make a stranger's first words from the name of the node that it has called.
+
+Drawn worlds use the first five.
+"""
 
 
 def stranger(world: World, fault: Fault) -> bool:
-    """A stranger calls the node, says number `value` of FIRST_WORDS, and hangs up."""
+    """A stranger calls the node, says the words that `value` selects from FIRST_WORDS, and hangs up."""
     node = world.nodes[fault.where]
     if node.core is None:
         return False
@@ -43,7 +45,7 @@ def stranger(world: World, fault: Fault) -> bool:
 
 
 def impostor(world: World, fault: Fault) -> bool:
-    """An impostor calls the node, follows the plot in `value`, and hangs up after a while, before the calm.
+    """An impostor calls the node, follows the plot that `value` selects, and later hangs up, before the calm.
 
     Captures do not show it, because readers of captures identify queue managers by their GUIDs.
     """
@@ -64,7 +66,7 @@ def impostor(world: World, fault: Fault) -> bool:
 
 
 def _caller(world: World, plot: Plot, name: str, called: str) -> Impostor | None:
-    """Return the caller for a plot; None if there is no node whose address it could use."""
+    """Return the caller for a plot; None if the plot needs the address of a node, and no node fits."""
     if plot.standing is not Standing.NEIGHBOUR:
         return Impostor(world, STRANGER, name if plot.standing is Standing.CLAIM else STRANGER)
     neighbour = next(iter(world.cannot_bring(name, called)), None)
@@ -100,14 +102,14 @@ def _call(world: World, node: LinkedNode, caller: Impostor, *, is_watched: bool 
 
 
 def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
-    """Send bytes as a stranger, which takes a millisecond."""
+    """Send bytes as a stranger. They arrive a millisecond later."""
     if near.talk is not None:
         near.talk.leaves(near.side, data, comment)
     world.events.at(world.events.now_ms + 1, near.line.deliver, near.peer, data, [])
 
 
 def hostile(world: World, fault: Fault) -> bool:
-    """A stranger opens a session with the node and sends hostile packet number `value`."""
+    """A stranger opens a session with the node, and sends the hostile packet that `value` selects."""
     node = world.nodes[fault.where]
     if node.core is None:
         return False
@@ -121,7 +123,7 @@ def hostile(world: World, fault: Fault) -> bool:
 
 
 def hostile_ping(world: World, fault: Fault) -> bool:
-    """A stranger sends the node hostile datagram number `value`, which is not answered."""
+    """A stranger sends the node the hostile datagram that `value` selects. It is not answered."""
     node = world.nodes[fault.where]
     if node.core is None:
         return False

@@ -1,4 +1,4 @@
-"""The faults, with one function for each kind. Each function returns whether there was anything that could go wrong."""
+"""The faults, with one function for each kind. Each function returns whether the fault could have an effect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mqproto.simulator.world.world import World
 from mqproto.turn.effects import QueueKind
 
 DETOUR_MS: Final = 300
-"""The time, in milliseconds, between the blocking of a route and the choice of another."""
+"""The time, in milliseconds, from the blocking of a route to the choice of another one."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
 """The queues whose messages may be damaged. Messages that wait for a FinalAck have already arrived."""
 ASKED: Final = 4
-"""The number of times that a curious operator asks."""
+"""The number of times that a curious operator asks for the state."""
 LATE_MS: Final = 100
 """The delay, in milliseconds, with which some nodes start later than the others when the map has changed."""
 
@@ -33,7 +33,10 @@ LATE_MS: Final = 100
 
 
 def kill(world: World, fault: Fault) -> bool:
-    """The process ends at once, and its system resets its connections. A commit under way is kept if `value` is odd."""
+    """The process ends at once, and the operating system resets its connections.
+
+    A commit that is under way is kept if `value` is odd.
+    """
     return _stop(world, fault, told=True)
 
 
@@ -58,15 +61,17 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The node dies in one of its next steps on its disk. `value` determines in which step and how (see Death)."""
+    """The node dies during one of its next operations on its disk. `value` says which and how (see Death)."""
     machine = world.machines[fault.where]
     machine.files.dies_by(Death.of(fault.value))
     return machine.node.core is not None
 
 
 def die_at_start(world: World, fault: Fault) -> bool:
-    """The process is killed, and the next one dies in one of its first steps. `value` determines in which step and
-    how."""
+    """The process is killed, and its successor dies during one of its first disk operations.
+
+    `value` says which and how.
+    """
     if not _stop(world, replace(fault, value=0), told=True):
         return False
     world.machines[fault.where].death_at_start = Death.of(fault.value)
@@ -74,10 +79,10 @@ def die_at_start(world: World, fault: Fault) -> bool:
 
 
 def put_back(world: World, fault: Fault) -> bool:
-    """The node's store is copied while it is down for a moment, and later the copy replaces it.
+    """The node's store is copied while the node is down for a moment. Later, the copy replaces the store.
 
-    If `value` is odd, the store is moved away instead, and the node begins with an empty one. The promises for messages
-    accepted before that are void; the promises for later messages hold.
+    If `value` is odd, the store is moved away instead, and the node begins with an empty one. Promises for messages
+    that were accepted before that are void; promises for later messages hold.
     """
     machine = world.machines[fault.where]
     if machine.node.core is None:
@@ -100,7 +105,7 @@ def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
 
 
 def hurt_message(world: World, fault: Fault) -> bool:
-    """The process is killed, and one message in its tables is damaged before it starts again."""
+    """The process is killed. Before it starts again, one message in its tables is damaged."""
     machine = world.machines[fault.where]
     if not _stop(world, replace(fault, value=1), told=True):
         return False
@@ -143,21 +148,22 @@ def _make_room(machine: Machine) -> None:
 
 
 def jump_clock(world: World, fault: Fault) -> bool:
-    """The node's date jumps by `value` seconds, forward or back."""
+    """The node's clock jumps by `value` seconds, forward or backward."""
     world.nodes[fault.where].jump_clock(fault.value)
     return True
 
 
 def reroute(world: World, fault: Fault) -> bool:
-    """The node restarts and takes another of the shortest routes, if there are several."""
+    """The node restarts, and takes another of the shortest routes, if there is more than one."""
     machine = world.machines[fault.where]
     world.route_choices[machine.node.name] = world.route_choices.get(machine.node.name, 0) + 1
     return _stop(world, fault, told=True)
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """The node's sent messages get stuck at the next hop. Then the node restarts, and sends later messages by another
-    route."""
+    """The messages that the node has sent get stuck at the next hop. Then it restarts, and sends later messages by
+    another route.
+    """
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:
         way = world.way(fault.where, goal)
@@ -169,7 +175,7 @@ def detour(world: World, fault: Fault) -> bool:
 
 
 def new_keys(world: World, fault: Fault) -> bool:
-    """The node gets a new key pair, and keeps the old ones. The other nodes are told later."""
+    """The node gets a new key pair, and keeps the old ones. The other nodes learn of it later."""
     if world.keyring is None:
         return False
     world.keyring.replace(fault.where)
@@ -185,7 +191,7 @@ def _hand_out(world: World, name: str) -> None:
 
 
 def withdraw_keys(world: World, fault: Fault) -> bool:
-    """For a while, the node knows nobody's public keys."""
+    """For a while, the node does not know anyone's public keys."""
     if world.keyring is None:
         return False
     world.ledger.keys_withdrawn.add(fault.where)
@@ -209,7 +215,7 @@ def reset(world: World, fault: Fault) -> bool:
 
 
 def stall(world: World, fault: Fault) -> bool:
-    """For a while, nothing arrives from either side, or, if `value` is 1 or 2, from only one of them."""
+    """For a while, nothing arrives from either side; if `value` is 1 or 2, nothing arrives from that side."""
     line = world.lines[fault.where]
     until_ms = fault.at_ms + fault.for_ms
     for number, name in enumerate(line.stalled_until_ms, 1):
@@ -229,16 +235,19 @@ def refuse(world: World, fault: Fault) -> bool:
 
 
 def silence(world: World, fault: Fault) -> bool:
-    """For a while, nothing gets through, and neither end is told. Existing connections wait, and new ones time out."""
+    """For a while, nothing gets through, and neither end learns of it.
+
+    Existing connections wait, and new ones time out.
+    """
     line = world.lines[fault.where]
     line.silent_until_ms = max(line.silent_until_ms, fault.at_ms + fault.for_ms)
     return stall(world, fault)
 
 
 def cut(world: World, fault: Fault) -> bool:
-    """A link breaks for good. Later an operator takes it off the map, and all nodes restart with routes around it.
+    """A link breaks for good. Later, an operator takes it off the map, and all nodes restart with routes around it.
 
-    They all stop first, so that running nodes never have different maps.
+    All of them stop before the first one starts again, so running nodes never have different maps.
     """
     line = world.lines[fault.where]
     line.is_cut = True
@@ -254,7 +263,7 @@ def _change_map(world: World, fault: Fault) -> None:
 
 
 def half_open(world: World, fault: Fault) -> bool:
-    """One end of each connection is gone, and the other end does not know this."""
+    """One end of each connection over a link is gone, and the other end does not know it."""
     line = world.lines[fault.where]
     victims = list(line.connections)
     for near in victims:
@@ -268,7 +277,7 @@ def half_open(world: World, fault: Fault) -> bool:
 
 
 def purge(world: World, fault: Fault) -> bool:
-    """An operator purges the node's queue of orders."""
+    """An operator purges the node's queue `orders`."""
     machine = world.machines[fault.where]
     if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
@@ -282,7 +291,7 @@ def _purge(machine: Machine) -> None:
 
 
 def delete(world: World, fault: Fault) -> bool:
-    """The node's queue of orders is deleted and later made again, either as soon as possible or in the calm."""
+    """The node's queue `orders` is deleted, and later made again, either as soon as possible or in the calm."""
     machine = world.machines[fault.where]
     if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
@@ -292,9 +301,10 @@ def delete(world: World, fault: Fault) -> bool:
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:
-    """The node's outgoing messages are deleted, whether sent or not; those from other nodes only if `value` is odd.
+    """The node's outgoing messages are deleted, whether they have been sent or not.
 
-    Acknowledgments stay, because nobody would send them again.
+    Messages from other nodes are deleted only if `value` is odd. Acknowledgments stay, because nobody would send them
+    again.
     """
     machine = world.machines[fault.where]
     acknowledged = any(KINDS[burst.kind].acknowledged for burst in world.scenario.bursts)
@@ -310,7 +320,7 @@ def hold(world: World, fault: Fault) -> bool:
 
 
 def ask(world: World, fault: Fault) -> bool:
-    """An operator asks several times for the state of each queue and the place of each message."""
+    """An operator asks several times for the state of each queue and the location of each message."""
     machine = world.machines[fault.where]
     if machine.node.core is None:
         return False

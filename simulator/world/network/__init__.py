@@ -1,1 +1,1 @@
-"""The things between the nodes: the clock and its events, links and connections, a sniffer and a trace."""
+"""What is between the nodes: the clock and its events, links and connections, a sniffer and a trace."""

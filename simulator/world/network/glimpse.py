@@ -1,5 +1,7 @@
-"""Fields that an onlooker reads in a passing packet without decoding the packet. Their offsets come from the
-layouts."""
+"""Fields that an observer reads from a passing packet without decoding it.
+
+Their offsets are taken from the layouts.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,10 @@ class SessionGlimpse(NamedTuple):
 
 
 class Glimpse:
-    """One packet on its way between two neighbours.
+    """One packet on its way between two neighbors.
 
-    identity: the GUID of the source and the MessageID of an application's message, which identify it from end to end.
+    identity: the GUID of the source and the MessageID of an application's message, which together identify the message
+        from end to end.
     manager: the GUID of its destination's queue manager.
     window: the WindowSize that it announces, or 0.
     """
@@ -100,13 +103,13 @@ class Glimpse:
 
     @property
     def body(self) -> bytes:
-        """The bytes that an intermediate must not change: everything after the flags, without the SessionHeader."""
+        """The bytes that an intermediate node must not change: all after the flags, except the SessionHeader."""
         _, size = _head.unpack_from(self.packet)
         return self.packet[_AFTER_FLAGS:size]
 
 
 def identity_of(packet: bytes) -> bytes:
-    """Return the source's GUID and the MessageID of a UserMessage."""
+    """Return the identity of a UserMessage: its source's GUID and its MessageID."""
     return packet[_SOURCE : _SOURCE + 16] + packet[_MESSAGE_ID : _MESSAGE_ID + 4]
 
 
@@ -116,7 +119,10 @@ def identity(source: bytes, message_id: int) -> bytes:
 
 
 def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
-    """Return a transactional message's TxSequenceID, as time stamp and ordinal, and its number; None for others."""
+    """Return a transactional message's TxSequenceID, as time stamp and ordinal, and its number.
+
+    The result is None for other messages.
+    """
     place = place_of(packet)
     if place is None:
         return None

@@ -1,8 +1,8 @@
 """Links, which may be stalled, shut or silent, and the connections on them.
 
-A connection carries bytes in order, like TCP: all of them, or all that arrive before it breaks. Bytes that are on their
-way when it breaks are lost. An end may be dead without the other end's knowledge, so that the bytes of the other end go
-nowhere.
+A connection carries bytes in order, like TCP: either all of them, or those that arrive before it breaks. Bytes that are
+on their way when it breaks are lost. One end may be dead without the other end's knowledge; bytes from the other end
+then go nowhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_MS: Final = 20_000
 STRANGER: Final = "stranger"
 """The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
-"""One datagram in this many is lost, either the request or the answer."""
+"""The number of Pings of which one, on average, is lost: either the request or the answer."""
 
 
 class Host(Protocol):
@@ -38,51 +38,53 @@ class Host(Protocol):
 
     @property
     def has_power(self) -> bool:
-        """Whether its operating system answers, even if its queue manager is down."""
+        """Whether the host's operating system answers, even if its queue manager is down."""
 
     @property
     def is_node(self) -> bool:
-        """Whether it is really a node of the world, whatever its name."""
+        """Whether the host is really a node of the world, whatever name it uses."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of its connections; `glimpses` are the packets whose last bytes are among
-        them."""
+        """Take bytes that arrive at one of the host's connections.
+
+        `glimpses` are the packets that these bytes complete.
+        """
 
     def end_lost(self, end: End, reason: str) -> None:
         """Handle a connection that broke or was closed by the peer."""
 
 
 class Caller(Host, Protocol):
-    """A node, which can connect to others, and to which others can connect."""
+    """A node that can connect to other nodes, and to which they can connect."""
 
     ends: dict[int, End]
 
     @property
     def life(self) -> int:
-        """The number of its current life."""
+        """The number of the node's current life."""
 
     @property
     def core(self) -> QueueManager | None:
-        """Its queue manager; None while it is down."""
+        """The node's queue manager; None while it is down."""
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Run `act` if the host is still in this life."""
+        """Run `act` if the node is still in this life."""
 
     def accepted(self, end: End) -> None:
         """Take a connection that another host has opened."""
 
     def opened(self, end: End) -> None:
-        """Take a connection that this node has asked for."""
+        """Take a connection that this node has requested."""
 
     def lost_session(self, session: int, reason: str) -> None:
-        """Handle a transport that broke, or could not be opened."""
+        """Handle a session whose transport broke or could not be opened."""
 
     def pinged(self, session: int, response: bytes) -> None:
-        """Take a datagram that answers its Ping."""
+        """Take a datagram that answers the node's Ping."""
 
 
 class End:
-    """One end of a connection: its host, and the counts of its traffic."""
+    """One end of a connection, with its host and the counts of its traffic."""
 
     __slots__ = (
         "acked",
@@ -108,28 +110,30 @@ class End:
         self.line = line
         self.side = side
         self.talk = talk
-        """The connection as the sniffer sees it; None without a sniffer."""
+        """The connection as the sniffer sees it; None if there is no sniffer."""
         self.session = 0
         self.open = True
         self.peer: End = self
         self.arrives_ms = 0
-        """The time at which the last data that was sent to this end arrives. Nothing overtakes it."""
+        """The time at which the last data that was sent to this end will arrive. Later data cannot overtake it."""
         # An onlooker's counts; the invariants compare them with what the packets say.
         self.sent = 0
         """The number of UserMessages that have left this end."""
         self.acked = 0
-        """How many of these UserMessages were acknowledged by headers that have arrived here."""
+        """The number of these UserMessages that have been acknowledged by headers that arrived here."""
         self.window = 1 << 16
         """The window that the peer announced last."""
         self.expected: deque[tuple[int, bytes]] = deque()
-        """The recoverable messages that have arrived here and are not yet acknowledged as saved, by number, with their
-        identities."""
+        """The recoverable messages that have arrived here and are not yet acknowledged as saved, in order.
+
+        Each entry is a message's number and its identity.
+        """
         self.used_ms = -1
-        """The time at which a UserMessage last left or arrived here."""
+        """The time of the last departure or arrival of a UserMessage at this end."""
         self.recoverable_arrived = 0
         self.saved_through = 0
         self.in_vain: set[bytes] = set()
-        """The messages that its host sent after the connection broke, before it knew that."""
+        """The messages that the end's host sent after the connection broke, before it noticed."""
 
 
 class Wire:
@@ -138,9 +142,9 @@ class Wire:
     def __init__(self, link: Cable, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
         self.link = link
         self.connections: dict[End, None] = {}
-        """One end of each unbroken connection."""
+        """The connections that are not broken; each is represented by one of its ends."""
         self.first_number = 0
-        """The first value of a session's counters."""
+        """The first value of each counter of a session."""
         self.is_cut = False
         """Whether the link is broken for good."""
         self.refused_until_ms = 0
@@ -152,7 +156,7 @@ class Wire:
         self._sniffer = sniffer
 
     def delay_ms(self) -> int:
-        """Draw how long one transfer takes."""
+        """Draw the time that one transfer takes."""
         jitter_ms = self.link.jitter_ms
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
@@ -205,7 +209,7 @@ class Wire:
             talk.established()
 
     def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
-        """Send a datagram to the peer, and the answer back, unless either of them is lost."""
+        """Send a datagram to the peer, and its answer back, unless one of the two is lost."""
         now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
@@ -226,7 +230,7 @@ class Wire:
                 )
 
     def send(self, end: End, glimpses: list[Glimpse]) -> None:
-        """Send bytes from one end; they arrive in one or two pieces, unless the connection breaks first."""
+        """Send bytes from one end. They arrive in one or two pieces, unless the connection breaks first."""
         events, peer = self._events, end.peer
         arrives_ms = max(
             events.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.host.name]
@@ -252,13 +256,13 @@ class Wire:
         events.at(arrives_ms, self.deliver, peer, data, glimpses)
 
     def deliver(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Deliver bytes to one end; `glimpses` are the packets whose last bytes are among them."""
+        """Deliver bytes to one end. `glimpses` are the packets that these bytes complete."""
         if end.talk is not None and end.host.has_power:
             end.talk.arrives(end.side, len(data), wanted=end.open)
         end.host.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
-        """Close one end in good order. The other end is told when everything that was sent before has arrived."""
+        """Close one end in an orderly way. The other end is told after all data sent earlier has arrived."""
         self.forget(end)
         if end.talk is not None:
             end.talk.finished(end.side)
@@ -272,7 +276,7 @@ class Wire:
             self._events.at(arrives_ms, self._closed, peer)
 
     def _closed(self, end: End) -> None:
-        """Deliver the end of the stream to one end, which then closes as well."""
+        """Deliver the end of the stream to one end of the connection, which then closes as well."""
         if end.talk is not None and end.host.has_power:
             end.talk.finish_arrives(end.side, wanted=end.open)
             # The answer takes the nominal latency: dice are only for what decides something.
@@ -285,7 +289,10 @@ class Wire:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
-        """Kill one end, whose system resets the connection. The other end may be told before the last bytes arrive."""
+        """Kill one end; its operating system resets the connection.
+
+        The other end may learn of this before the last bytes arrive.
+        """
         self.forget(end)
         if end.talk is not None:
             end.talk.reset(end.side)
@@ -295,14 +302,14 @@ class Wire:
             self._events.at(arrives_ms, peer.host.end_lost, peer, "connection reset")
 
     def forget(self, end: End) -> None:
-        """Drop one end without a notice. When both ends are gone, so is the connection."""
+        """Drop one end without notice. When both ends are gone, the connection is gone, too."""
         end.open = False
         if not end.peer.open:
             self.connections.pop(end, None)
             self.connections.pop(end.peer, None)
 
     def reset_all(self) -> int:
-        """Break every connection, and tell both ends at once. Return how many there were."""
+        """Break every connection, and tell both ends at once. Return the number of connections."""
         broken = list(self.connections)
         for end in broken:
             if end.talk is not None:

@@ -30,11 +30,11 @@ PORTS: Final = 65_536 - FIRST_PORT
 class Sniffer:
     """Writes the frames that cross the links of one world to a pcapng file.
 
-    The nodes are at 127.0.0.1, 127.0.0.2 and so on, in the order of the scenario, and strangers come after them.
+    The nodes are at 127.0.0.1, 127.0.0.2 and so on, in the order of the scenario. Strangers come after them.
 
     Args:
-        file: the pcapng file, which stays open. `close` checks whether it took everything.
-        names: the nodes.
+        file: the pcapng file, which stays open. `close` checks whether everything was written to it.
+        names: the names of the nodes.
         segment_bytes: the limit for the payload of one frame.
     """
 
@@ -60,7 +60,7 @@ class Sniffer:
         return self._recorder.frame_count
 
     def calls(self, client: str, server: str) -> Talk:
-        """Record that a node opens a connection to another: a SYN leaves it."""
+        """Record that a node opens a connection to another node, which sends a SYN."""
         self._connection_count += 1
         sequence = self._connection_count * SEQUENCE_STEP
         segments = Segments(
@@ -73,7 +73,7 @@ class Sniffer:
         return Talk(self, segments)
 
     def pings(self, client: str, server: str, request: bytes, comment: str = "") -> Endpoint:
-        """Record a datagram from a node to the ping port of another. Return the endpoint from which it left."""
+        """Record a datagram from a node to another node's ping port. Return the endpoint that it left from."""
         source = self._fresh_port(client)
         self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request), comment=comment)
         return source
@@ -83,14 +83,14 @@ class Sniffer:
         self.sees(encode_datagram(Endpoint(self._host(server), PING_PORT), client, response))
 
     def sees(self, *frames: bytes, comment: str = "") -> None:
-        """Record frames that cross now."""
+        """Record frames that cross a link now."""
         self._recorder.write(list(frames), comment)
 
     def close(self) -> None:
         """Write the frames that are still in memory.
 
         Raises:
-            OSError: the file could not take everything.
+            OSError: not everything could be written to the file.
         """
         self._recorder.close()
 
@@ -107,9 +107,9 @@ class Sniffer:
 
 
 class Talk:
-    """One connection as the sniffer sees it. Each method records that something left a side, or arrived at it.
+    """One connection as the sniffer sees it. Each method records what leaves or reaches one of its sides.
 
-    As in reality, the operating systems of both sides answer by themselves: they acknowledge arriving data, and refuse
+    As in reality, the operating systems of both sides answer by themselves. They acknowledge arriving data, and refuse
     data for a program that is gone.
     """
 
@@ -121,12 +121,12 @@ class Talk:
         self._leave(Side.CLIENT, SYN)
 
     def accepted(self) -> None:
-        """Record that the SYN has arrived, and that a program listens."""
+        """Record that the SYN has arrived, and that a program is listening."""
         self._segments.arrive(Side.SERVER)
         self._leave(Side.SERVER, SYN | ACK)
 
     def refused(self) -> None:
-        """Record that the SYN has arrived, and that no program listens."""
+        """Record that the SYN has arrived, and that no program is listening."""
         self._segments.arrive(Side.SERVER)
         self.reset(Side.SERVER)
 
@@ -141,10 +141,10 @@ class Talk:
         self._sniffer.sees(*self._segments.leave_data(sender, data), comment=comment)
 
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
-        """Record that bytes arrive; `wanted` says whether a program still reads them.
+        """Record that bytes arrive. `wanted` says whether a program still reads them.
 
-        If their sender reset the connection, the reset comes after them. Anything that the receiver sends before the
-        reset acknowledges the bytes.
+        If their sender reset the connection, the reset arrives after them. Anything that the receiver sends before the
+        reset arrives acknowledges the bytes.
         """
         if self._reset or not size_bytes:
             if wanted and receiver not in self._reset:
@@ -163,8 +163,10 @@ class Talk:
             self._leave(sender, FIN | ACK)
 
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
-        """Record that the FIN arrives, after everything that the other side sent. Acknowledge it, with a FIN if none
-        was sent."""
+        """Record that the FIN arrives, after everything that the other side sent.
+
+        The receiver acknowledges it, and sends its own FIN with the acknowledgment if it has not sent one yet.
+        """
         if self._reset:
             return
         self._segments.arrive(receiver)

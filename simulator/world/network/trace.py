@@ -1,4 +1,4 @@
-"""A log of the events in a world. Two runs of one scenario have the same trace on any machine."""
+"""A log of the events in a world. All runs of one scenario have the same trace, on any machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.simulator.world.network.links import End
 
 
 class WorldTrace:
-    """Keeps the events of a world, if wanted, and makes lines of text from them on demand."""
+    """Keeps the events of a world if they are wanted, and turns them into lines of text on demand."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = wanted
@@ -29,11 +29,11 @@ class WorldTrace:
             self._entries.append((now_ms, end.host.name, "send", end.peer.host.name, *sums))
 
     def lines(self) -> Iterator[str]:
-        """Return the trace as text."""
+        """Yield the lines of the trace."""
         return (" ".join(map(str, entry)) for entry in self._entries)
 
     def digest(self) -> str:
-        """Return a hash. Two traces have the same hash only if they are equal."""
+        """Return a hash of the trace. Equal traces have the same hash, and different traces have different ones."""
         summed = hashlib.sha256()
         for line in self.lines():
             summed.update(line.encode() + b"\n")

@@ -1,1 +1,1 @@
-"""A node of a world: the real core, loop and store, over simulated files, with its applications."""
+"""A node of a world: the real core, loop and store, on top of simulated files, with its applications."""

@@ -1,4 +1,4 @@
-"""Receiving applications, which ask for messages, work on them, and then commit, roll back, reject or go away."""
+"""Receiving applications. They ask for messages, work on them, and then commit, roll back, reject or go away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Application:
         self.number = number
         self.consumer = consumer
         self.is_calm = False
-        """Whether it neither pauses nor gives anything back, as is required in the calm."""
+        """Whether it neither pauses nor gives anything back; it must do neither in the calm."""
         self._node, self._receive = node, receive
         self._turn = 0
         self._asking = False
@@ -29,14 +29,14 @@ class Application:
         """Whether it has gone away until its queue exists again."""
 
     def leave(self) -> None:
-        """Give back the messages, and ask for no more, because the queue will be deleted."""
+        """Give back the messages, and stop asking for more, because the queue is about to be deleted."""
         core, self._has_left = self._node.running, True
         core.abandon(self.number, self.consumer.queue, self._node.moment())
         holding, self._holding = self._holding, []
         self._node.ledger.given_back(holding)
 
     def ask(self) -> None:
-        """Ask for messages, which come when there are any."""
+        """Ask for messages. They are delivered when there are any."""
         node, consumer = self._node, self.consumer
         core, early_ms = node.core, consumer.begins_ms - node.now_ms
         if self._has_left:
@@ -49,7 +49,7 @@ class Application:
             self._ask_in_vain()
 
     def _ask_in_vain(self) -> None:
-        """Ask a second time, if this consumer does so. The node must refuse this, and nothing may change."""
+        """If this consumer asks twice, ask a second time. The node must refuse, and nothing may change."""
         node, consumer = self._node, self.consumer
         core, is_refused = node.core, False
         if core is None or not consumer.asks_twice:
@@ -62,7 +62,9 @@ class Application:
         node.oracle.holds(invariants.one_request_at_a_time, self.number, consumer, is_refused=is_refused)
 
     def restarted(self, *, is_there: bool = True) -> None:
-        """Start again, because the node is up again or has the queue again. It does not know which messages it gave us.
+        """Start again, because the node is up again, or has the queue again.
+
+        The node does not know which messages it gave this consumer.
 
         is_there: whether the node has the queue.
         """
@@ -94,7 +96,7 @@ class Application:
         return bool(every) and not self.is_calm and message.order % every == every - 1
 
     def _gives_up(self, messages: list[Message]) -> bool:
-        """Return whether any message is poison that was handed out too often, to any consumer."""
+        """Return whether any of the messages is poison that has been handed out too often, to any consumers."""
         limit = self.consumer.gives_up_after
         return bool(limit) and any(
             self._is_poison(message) and not 0 < message.delivery_count < limit for message in messages

@@ -13,7 +13,10 @@ from mqproto.transfer.sequence import OutgoingSequence
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
-    """Start a node's sessions and sequences as if they had already carried this many messages. Both ends must do so."""
+    """Start a node's sessions and sequences as if they had already carried these numbers of messages.
+
+    Both ends of a session must do so.
+    """
     transports, sequences = core.inspect().transports, core.inspect().sequences
     if counters.session:
         transports.new_session = partial(_new_session, transports.new_session, counters.session)
@@ -31,7 +34,10 @@ def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> 
 
 
 def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments: Any) -> OutgoingSequence:
-    """Begin a new sequence after a gap that it bridges, because all its messages up to a number have been withdrawn."""
+    """Begin a new sequence after a gap, as if all its messages up to a number had been withdrawn.
+
+    The sequence's first message bridges the gap.
+    """
     sequence = sound(*arguments)
     if sequence.next_number == 1 and not sequence.last_position:
         sequence._last = sequence.loaded_through = number

@@ -1,13 +1,13 @@
-"""The files of one simulated node. Flushed data lasts, and dice decide which other data survive a crash.
+"""The files of one simulated node. Flushed data lasts, and dice decide which other data survives a crash.
 
-When a process is killed, its operating system continues, so everything that it wrote is there, except the write during
-which it died. When the power fails, each unflushed sector of 512 bytes may be old or new. Until a folder is flushed,
-its changes may be lost: new names may be missing, and removed names may be back. Of SQLite's unflushed transactions,
-any number may be there, beginning with the first. The tables are a database that SQLite keeps in memory, and every
-request of SQLite is granted.
+When a process is killed, its operating system continues. So everything that the process wrote is there, except the
+write during which it died. When the power fails, each unflushed sector of 512 bytes may be old or new. Until a folder
+is flushed, its changes may be lost: new names may be missing, and removed names may be back. Of SQLite's unflushed
+transactions, any number may be there, beginning with the first. The tables are a database that SQLite keeps in memory,
+and everything that SQLite requests is granted.
 
-Each change of a file or of the folder, each flush and each SQLite transaction is a step, and a process can end within
-any of them: before it begins, in the middle, or when it is done.
+Each change of a file or of the folder, each flush and each SQLite transaction is a step. A process can die within any
+of them: before it begins, in the middle, or when it is done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""The contents of a part of a file that was added but not written: zeros, or earlier data of the disk."""
+"""What a part of a file may contain that was added but not written: zeros, or earlier data on the disk."""
 FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
@@ -34,10 +34,10 @@ DEATHS: Final = (KILLED, POWER_LOST, DISK_FAILS)
 
 
 class Death(NamedTuple):
-    """The way in which a process dies by its disk.
+    """The way in which a process dies while it uses its disk.
 
     steps: the number of steps that it completes before the step in which it dies.
-    how: one of the ways in DEATHS. A failing disk reports an error, and the process has to end itself.
+    how: one of the ways in DEATHS. A failing disk reports an error, and the process must then end itself.
     """
 
     steps: int
@@ -45,13 +45,13 @@ class Death(NamedTuple):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """Return the death for a fault's value."""
+        """Return the death that a fault's value means."""
         steps, how = divmod(value, len(DEATHS))
         return cls(steps, DEATHS[how])
 
 
 class DiedError(BaseException):
-    """The process has ended within a step. Nothing that it does after that reaches its disk."""
+    """The process has died within a step. Nothing that it does afterward reaches its disk."""
 
     def __init__(self, *, power_lost: bool) -> None:
         super().__init__(POWER_LOST if power_lost else KILLED)
@@ -62,7 +62,7 @@ class SimulatedFile:
     """A file of the log.
 
     Attributes:
-        data: the contents as a running system sees them.
+        data: the contents that a running system sees.
     """
 
     def __init__(self, files: SimulatedFiles) -> None:
@@ -71,7 +71,7 @@ class SimulatedFile:
         self._unflushed: list[tuple[int, bytes | bytearray, bytes]] = []
         """The writes since the last flush: the offset, the old data, and the new data of each."""
         self._flushed_bytes = 0
-        """Its length at the last flush."""
+        """The file's length, in bytes, at the last flush."""
 
     def write(self, offset: int, parts: list[bytes]) -> None:
         data, files = b"".join(parts), self._files
@@ -119,7 +119,7 @@ class SimulatedFile:
         self._flushed_bytes = len(self.data)
 
     def forget_last_write(self, dice: random.Random) -> None:
-        """Undo all or a part of the last write, during or before which the process died."""
+        """Undo all or part of the last write. The process died during it or before it."""
         offset, before, data = self._unflushed.pop()
         written = (
             _up_to_a_sector(offset, dice.randrange(len(data) or 1), len(data)) if dice.randrange(2) else 0
@@ -127,10 +127,10 @@ class SimulatedFile:
         self.data[offset + written : offset + len(data)] = before[written:]
 
     def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
-        """Keep unflushed data or lose it, or decide separately for each sector.
+        """Keep unflushed data or lose it, or decide this separately for each sector.
 
         Args:
-            kept: True if all sectors of the last write are new, False if at least one is old, None if both are
+            kept: True if all sectors of the last write are new; False if at least one is old; None if both are
                 possible.
         """
         changes, self._unflushed = self._unflushed, []
@@ -153,14 +153,16 @@ class SimulatedFile:
 
 
 def _up_to_a_sector(offset: int, written: int, size: int) -> int:
-    """Return how much of an interrupted write the system has: a number of whole sectors."""
+    """Return how many bytes of an interrupted write the system has. They end with a whole sector."""
     end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
     return size if written == size else max(0, end - offset)
 
 
 class SimulatedConnection(sqlite3.Connection):
-    """The file of the tables, in SQLite. It reports each transaction to the files, and whether the transaction had to
-    be flushed."""
+    """The file of the tables, as SQLite sees it.
+
+    It reports each transaction to the files, and says whether the transaction had to be flushed.
+    """
 
     files: SimulatedFiles
     flushes = True
@@ -173,7 +175,7 @@ class SimulatedConnection(sqlite3.Connection):
         return super().execute(statement, *values)
 
     def executescript(self, script: str) -> sqlite3.Cursor:
-        """Make the tables of a new store. All stores begin with the same file, so it is made once."""
+        """Make the tables of a new store. All new stores have the same file, so it is made only once."""
         return self._commit(self._begin_with, script)
 
     def _begin_with(self, script: str) -> sqlite3.Cursor:
@@ -198,13 +200,13 @@ class SimulatedConnection(sqlite3.Connection):
         return found
 
     def close(self) -> None:
-        """Close the file in good order. SQLite moves its log into the file, and flushes the file."""
+        """Close the file in an orderly way. SQLite moves its log into the file, and flushes the file."""
         if self.files.death is None:
             self.files.disconnected(self)
             super().close()
 
     def is_gone(self) -> bytes:
-        """End the connection with the process. Return the file in the state after its last whole transaction."""
+        """End the connection because the process has ended. Return the file as of its last whole transaction."""
         if self.in_transaction:
             self.rollback()
         image = self.image()
@@ -212,14 +214,14 @@ class SimulatedConnection(sqlite3.Connection):
         return image
 
     def image(self) -> bytes:
-        """Return the file as it is; empty before anything was written."""
+        """Return the contents of the file; they are empty if nothing was written yet."""
         [(page_count,)] = super().execute("PRAGMA page_count")
         return self.serialize() if page_count else b""
 
 
 @cache
 def _made_by(script: str, page_bytes: int) -> bytes:
-    """Return the file that a script makes from nothing."""
+    """Return the contents of the file that a script makes from scratch."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute(f"PRAGMA page_size = {page_bytes}")
     db.executescript(script)
@@ -235,7 +237,7 @@ def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
 
 
 class StoreCopy(NamedTuple):
-    """A copy of a store: the file of its tables, and the files beside it by name."""
+    """A copy of a store: the file of its tables, and the other files next to it, by name."""
 
     tables: bytes
     others: dict[str, bytes]
@@ -245,13 +247,13 @@ class SimulatedFiles:
     """One folder, with one store.
 
     Args:
-        loses_power: whether the power can fail; if not, unflushed data need not be tracked.
+        loses_power: whether the power can fail. If not, unflushed data need not be tracked.
 
     Attributes:
-        room_bytes: how many bytes the files of the log may take; None for a disk that never fills up.
-        holds_flush: whether a flush takes time. It is then done at `release`, or with the next step.
-        death: how the process has ended; if it has, the caller must call `crash`.
-        trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not refused anything since
+        room_bytes: the number of bytes that the files of the log may take; None for a disk that never fills up.
+        holds_flush: whether a flush takes time. It is then completed by `release`, or with the next step.
+        death: how the process has died. If it has, the caller must call `crash`.
+        trouble: why the disk last refused something: FULL or DISK_FAILS. It is empty if nothing has been refused since
             this was cleared.
     """
 
@@ -259,7 +261,7 @@ class SimulatedFiles:
         self.room_bytes: int | None = None
         self.holds_flush = False
         self.flush_ms = 0
-        """How many milliseconds each flush takes."""
+        """The time, in milliseconds, that each flush takes."""
         self.death: DiedError | None = None
         self.trouble = ""
         self._planned: Death | None = None
@@ -271,40 +273,44 @@ class SimulatedFiles:
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
         self._names: list[tuple[str, str, SimulatedFile | None]] = []
-        """The changes of names since the folder was flushed: old name, if any, new name, if any, and file."""
+        """The changes of names since the folder was last flushed.
+
+        Each is an old name, a new name and the file; there may be only one name.
+        """
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._flushing: SimulatedFile | None = None
         self._after_flush: list[tuple[SimulatedFile, int, bytes]] = []
-        """The writes to other files that wait for the current flush."""
+        """The writes to other files that wait for the current flush to finish."""
         self._db: SimulatedConnection | None = None
         self._tables = b""
-        """The file of the tables, as the system sees it, while nobody has it open."""
+        """The contents of the file of the tables, as the system sees it, while no process has it open."""
         self._tables_name = ""
         self._inode = 0
-        """The inode of the file of the tables. A new or replaced file has another one."""
+        """The inode of the file of the tables. It changes when the file is new or replaced."""
         self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
-        """The state of the file of the tables after each transaction since it was last flushed."""
+        """The contents of the file of the tables after each transaction since it was last flushed."""
         self._is_locked = False
 
     @property
     def size_bytes(self) -> int:
-        """The size of the files of the log."""
+        """The total size of the log's files, in bytes."""
         return sum(len(file.data) for file in self._files.values())
 
     def room_for(self) -> int | None:
-        """Return how many more bytes can be written; None if there is no limit."""
+        """Return the number of bytes that can still be written; None if there is no limit."""
         return None if self.room_bytes is None else max(0, self.room_bytes - self.size_bytes)
 
     # Steps
 
     def dies_by(self, death: Death | None) -> None:
-        """Plan the death of the process, counting steps from now; None if it is not to die."""
+        """Plan the death of the process, counting steps from now. With None, the process does not die."""
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Begin a step on the disk; `stepped` ends it. Return how much of it to do. This is everything, except in the
-        last step.
+        """Begin a step on the disk; `stepped` ends it. Return how many of its `size` units to do.
+
+        These are all of them, except in the step in which the process dies.
         """
         if self.death is not None:
             raise self.death
@@ -322,7 +328,7 @@ class SimulatedFiles:
         """End a step, which was done as far as `step` said.
 
         Raises:
-            DiedError: the process has ended within it.
+            DiedError: the process has died within the step.
             OSError: the disk has failed.
         """
         if not self._is_last:
@@ -428,8 +434,10 @@ class SimulatedFiles:
             file.is_flushed()
 
     def waits(self, file: SimulatedFile, offset: int, data: bytes) -> bool:
-        """Return whether a write has to wait for the flush of another file. This is asked while `holds_flush` is
-        set."""
+        """Return whether a write has to wait for the flush of another file.
+
+        This may only be called while `holds_flush` is set.
+        """
         if self._flushing in (None, file):
             return False
         self._after_flush.append((file, offset, data))
@@ -467,7 +475,7 @@ class SimulatedFiles:
     # The end of a process
 
     def crash(self, *, kept: bool | None, power_lost: bool) -> None:
-        """End the process, and perhaps cut the power.
+        """End the process; the power may fail as well.
 
         Args:
             kept: whether the write that was being flushed is completely on disk; None if both are possible.
@@ -494,13 +502,16 @@ class SimulatedFiles:
     # What operators do to a store that nobody has open
 
     def copied(self) -> StoreCopy:
-        """Return a copy of the store: the tables and their files, without the file of its life."""
+        """Return a copy of the store: the tables and the files that belong to it, but not the file of its life."""
         assert self._db is None, "a node has it open"
         mine = {name: bytes(file.data) for name, file in self._files.items() if self._is_of_store(name)}
         return StoreCopy(self._tables, mine)
 
     def hurt(self, key: int) -> bytes:
-        """Flip a bit of a message in the tables. Return the message's packet; empty if the message is not there."""
+        """Flip one bit of a message in the tables. Return the message's packet.
+
+        The result is empty if the message is not there.
+        """
         assert self._db is None, "a node has it open"
         db = sqlite3.connect(":memory:")
         db.deserialize(self._tables)
@@ -520,8 +531,10 @@ class SimulatedFiles:
         return bytes(packet)
 
     def put_back(self, copy: StoreCopy | None) -> None:
-        """Replace the store with a copy, or move the store away if the copy is None. The file of its life stays as it
-        is."""
+        """Replace the store with a copy. If the copy is None, move the store away.
+
+        The file of the store's life stays as it is.
+        """
         assert self._db is None, "a node has it open"
         for name in filter(self._is_of_store, list(self._files)):
             del self._files[name]
@@ -541,7 +554,7 @@ class SimulatedFiles:
         return name.startswith(f"{self._tables_name}-")
 
     def leave(self) -> None:
-        """Free SQLite's memory, because the world is over, and its files are not needed any more."""
+        """Free SQLite's memory, because the world has ended, and its files are no longer needed."""
         db, self._db = self._db, None
         if db is not None:
             sqlite3.Connection.close(db)

@@ -1,11 +1,11 @@
-"""The keys of a world's nodes: each node's own, and the public keys of others that it knows.
+"""The keys of a world's nodes: each node's own keys, and the public keys of other nodes that it knows.
 
 The guard is that of real nodes, with all its caches. Only its random data comes from dice instead of the system: keys,
-session keys, and their padding, for which pyca allows no other source than the system. So one scenario always makes the
+session keys, and their padding. pyca pads only with the system's random data. With dice, one scenario always makes the
 same capture.
 
-Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because if
-two pairs have the same length, the wrong one sometimes seems to fit a body.
+Keys of 512 bits are quick, and anyone can break them. Each key pair that replaces another is slightly longer. If two
+pairs had the same length, the wrong one would sometimes seem to fit a body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Keyring:
     """All keys of one world, and a guard for each node.
 
     Args:
-        made: called with each encrypted session key, the node for which it is, and the number of that node's key pair.
+        made: a function that is called with each encrypted session key, the node it is meant for, and the number of
+            that node's key pair.
     """
 
     def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
@@ -50,7 +51,7 @@ class Keyring:
         self._handed_out = dict.fromkeys(scenario.nodes, 0)
         """The number of each node's public key that the others know."""
         self._withdrawn: set[str] = set()
-        """The nodes that do not know anybody's keys."""
+        """The nodes that know nobody else's keys."""
         self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}
         self._dice = {name: chance(scenario.seed, "session keys", name) for name in scenario.nodes}
 
@@ -64,7 +65,7 @@ class Keyring:
         guard.renew(self.keys_of(name))
 
     def keys_of(self, name: str) -> Keys:
-        """Return the keys that a node has and knows."""
+        """Return the keys that a node owns, and those of others that it knows."""
         own = [
             _key(name, "exchange", BITS + LONGER_BITS * number)
             for number in range(self._generations[name] + 1)
@@ -78,7 +79,7 @@ class Keyring:
         )
 
     def known_by(self, name: str) -> dict[str, int]:
-        """Return the owners of the public keys that a node knows, and the numbers of these keys."""
+        """Return, by owner, the number of each public key that a node knows."""
         if name in self._withdrawn:
             return {}
         return {other: number for other, number in self._handed_out.items() if other != name}
@@ -93,28 +94,28 @@ class Keyring:
         return _DicedKey(pair.public, self._dice[user], made)
 
     def replace(self, name: str) -> None:
-        """Give a node a new key pair. It keeps the others, because messages on their way may need them."""
+        """Give a node a new key pair. It keeps its old ones, because messages on their way may need them."""
         self._generations[name] += 1
 
     def hand_out(self, name: str) -> None:
-        """Tell the other nodes the newest key."""
+        """Tell the other nodes a node's newest key."""
         self._handed_out[name] = self._generations[name]
 
     def withdraw(self, name: str, *, withdrawn: bool) -> None:
-        """Withdraw from a node the public keys of all others, or give them back."""
+        """Take the public keys of all other nodes away from a node, or give them back."""
         (self._withdrawn.add if withdrawn else self._withdrawn.discard)(name)
 
     def mend(self) -> None:
-        """Tell all nodes all keys."""
+        """Give all nodes the newest keys of all others."""
         self._withdrawn.clear()
         self._handed_out.update(self._generations)
 
 
 def key_files(scenario: Scenario) -> dict[str, bytes]:
-    """Return the key files, by name, that open and verify a scenario's messages if keys are not replaced. They are the
-    key pairs of the destinations, and the certificates of the signers.
+    """Return, by name, the key files that open and verify a scenario's messages if keys are not replaced.
 
-    They follow from the names of the nodes, so they are not secret.
+    They are the key pairs of the destinations, and the certificates of the signers. They are derived from the names of
+    the nodes, so they are not secret.
     """
     files = {}
     for burst in scenario.bursts:
@@ -126,7 +127,7 @@ def key_files(scenario: Scenario) -> dict[str, bytes]:
 
 
 class _DicedKey(PublicKey):
-    """A public key that pads with dice."""
+    """A public key that takes its padding from dice."""
 
     def __init__(self, key: PublicKey, dice: random.Random, made: Callable[[bytes], None]) -> None:
         super().__init__(key.rsa)
@@ -149,7 +150,7 @@ def _certificate(name: str) -> Certificate:
 
 @cache
 def _key(name: str, use: str, bits: int) -> KeyPair:
-    """Return a node's key pair, the same in all worlds."""
+    """Return a node's key pair. It is the same in all worlds."""
     dice = chance(0, "key", name, use, str(bits))
     return KeyPair.from_primes(_prime(dice, bits // 2), _prime(dice, bits // 2))
 

@@ -1,7 +1,8 @@
-"""One life of a node, from a start to a crash. It has the loop that all nodes have, over the real store.
+"""One life of a node, from its start to its end. It has the loop that all nodes have, with the real store.
 
 Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread. The node's
-actions after the commit follow the flush. Whenever the store is read, it is compared with the disk in memory.
+actions after the commit also wait for the flush. Whenever the store is read, the result is compared with the disk in
+memory.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ RECOUNTS_EVERY: Final = 50
 LOOKS_EVERY: Final = 16
 """The number of turns between two checks of a core's memory."""
 ROOM_TRIED_MS: Final = 1_000
-"""The number of milliseconds before a batch for which the disk has no room is retried."""
+"""The time, in milliseconds, after which a batch that did not fit on the disk is retried."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Flushing:
 
     doings: the actions of applications and operators in the batch.
     after: the node's actions after the flush.
-    inbox: events that have arrived meanwhile, and will be handled after those actions.
+    inbox: the events that have arrived since the flush began. They are handled after those actions.
     """
 
     batch: Batch
@@ -62,11 +63,12 @@ class Flushing:
 
 
 class Lifetime:
-    """A running queue manager, which carries out the effects of its own loop.
+    """A running queue manager, which carries out what its own loop decides.
 
     Args:
-        failed: ends this life because of its disk.
-        stopped: ends this life in good order, with its store; the node starts again at the given time.
+        failed: a function that ends this life because its disk failed.
+        stopped: a function that ends this life in an orderly way, and closes its store. The node starts again at the
+            given time.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Lifetime:
     ) -> None:
         self.flushing: Flushing | None = None
         self.restarts_at_ms: int | None = None
-        """The time at which the node has to start again after an orderly stop."""
+        """The time at which the node is to start again after an orderly stop; None if it is not stopping."""
         self._node, self._people, self._files = node, people, files
         self._store, self._core = store, node.running
         self._failed, self._stopped = failed, stopped
@@ -88,8 +90,10 @@ class Lifetime:
         self._fullness = Fullness(store)
         self._turn_entered = False
         self._stuck: Batch | None = None
-        """A batch for which the disk has no room, even in its reserve. It waits for room, and all later batches wait,
-        too."""
+        """A batch for which the disk has no room, even in its reserve.
+
+        It waits for room, and all later batches wait, too.
+        """
         self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
 
@@ -110,7 +114,7 @@ class Lifetime:
             self.enter_turn()
 
     def enter_turn(self) -> None:
-        """Take a turn at the end of this millisecond."""
+        """Schedule a turn for the end of this millisecond."""
         if not self._turn_entered and self.flushing is None:
             self._turn_entered = True
             self._node.events.after_all(self._turn)
@@ -201,7 +205,7 @@ class Lifetime:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Commit to the store. The next actions wait for the flush if it takes time."""
+        """Commit to the store. If the flush takes time, the next actions wait for it."""
         store, files, node = self._store, self._files, self._node
         doings = self._people.take()
         files.holds_flush = bool(files.flush_ms)
@@ -226,7 +230,7 @@ class Lifetime:
         return store.size_bytes
 
     def _flushed(self) -> None:
-        """Continue after a flush: the commit is on disk, so others may be told."""
+        """Continue after a flush. The commit is now on disk, so others may be told."""
         if self._is_over or self.flushing is None:
             return
         flushing, self.flushing = self.flushing, None
@@ -250,33 +254,33 @@ class Lifetime:
         self._node.oracle.check("disks_have_what_was_committed", f"the store of {self._node.name} {how}")
 
     def _then(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Do something now, or once the flush is done."""
+        """Do something now, or after the flush that is under way."""
         if self.flushing is not None:
             self.flushing.after.append(partial(act, *arguments))
         else:
             act(*arguments)
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Give the log to the ledger."""
+        """Pass the notes for the log on to the oracle."""
         if notes:
             self._then(self._node.oracle.noted, self._node, notes)
 
     def read(self, page: ReadPage | ReadExpired) -> list[Row]:
-        """Read messages from the store, and check its answer."""
+        """Read messages from the store, and check the result."""
         rows = self._store.read(page)
         if self.flushing is None and rows != self._node.disk.read(page):
             self._misread(f"reads {page} otherwise")
         return rows
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Read incoming sequences from the store, and check its answer."""
+        """Read incoming sequences from the store, and check the result."""
         rows = self._store.sequences(read)
         if self.flushing is None and sorted(rows) != sorted(self._node.disk.sequences(read)):
             self._misread(f"reads {read} otherwise")
         return rows
 
     def ping(self, ping: SendPing) -> None:
-        """Ping a neighbour, if there is a link."""
+        """Ping a neighbor if there is a link to it."""
         if (line := self._node.lines.get(ping.host)) is not None:
             self._then(line.ping, self._node, ping, self._node.others[ping.host])
 
@@ -324,7 +328,7 @@ class Lifetime:
             end.line.close(end)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Give applications their messages."""
+        """Give applications their messages, and tell them which of their own were accepted."""
         handed, answered = self._people.due()
         if handed or answered:
             self._then(self._people.given, deliveries, handed, answered)

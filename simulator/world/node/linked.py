@@ -1,4 +1,7 @@
-"""A node as its parts, the network and the faults see it: the oracle's view, and the ways to reach the node."""
+"""A node as its parts, the network and the faults see it.
+
+It adds the ways to reach the node to the oracle's view.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +21,44 @@ from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
 
 @dataclass(eq=False, kw_only=True)
 class LinkedNode(WatchedNode):
-    """A node on its network. An event reaches only the life for which it is meant."""
+    """A node on its network. An event reaches only the life of the node that it was meant for."""
 
     oracle: Oracle
     trace: WorldTrace
     others: Mapping[str, LinkedNode]
     """All nodes of the world, by name."""
     is_uncalled: bool
-    """Whether nobody can connect to it."""
+    """Whether no other node can connect to it."""
     takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
     """A function that runs a call, at once or after a flush; None while the node is down."""
     store: Store | None = None
-    """The store of its current life."""
+    """The store of the node's current life; None while the node is down."""
     turns: int = 0
-    """The number of its turns so far."""
+    """The number of turns that the node has taken."""
     has_power: bool = True
-    """Whether its operating system still answers when the core is gone."""
+    """Whether the node's operating system still answers after its core has ended."""
     misread: Callable[[QueueManager], None] | None = None
-    """A function that makes each of its queue managers read the specification differently."""
+    """A function that makes each new queue manager of the node read the specification differently."""
     refuses: set[bytes] = field(default_factory=set)
-    """The bodies of messages that make it close their session."""
+    """The bodies of the messages on whose arrival the node closes the session."""
     spare_until: Callable[[int], None] | None = None
-    """A function that prolongs its sparse acknowledging, if it acknowledges sparsely in this life."""
+    """A function that prolongs the node's sparse acknowledging; None if it does not do so in this life."""
 
     @property
     def ledger(self) -> Ledger:
-        """The record that the oracle keeps."""
+        """The record that the oracle keeps of the world."""
         return self.oracle.ledger
 
     def jump_clock(self, seconds: int) -> None:
-        """Change the date but not the uptime."""
+        """Change the node's date but not its uptime."""
         super().jump_clock(seconds)
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Run `act` if the node is still in this life, either at once or after the flush that is under way."""
+        """Run `act` if the node is still in this life.
+
+        It runs at once, or after the flush that is under way.
+        """
         if life == self.life and self.takes is not None:
             self.takes(act, arguments)
 
@@ -62,11 +68,14 @@ class LinkedNode(WatchedNode):
         return self.core is not None
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Run `act` after this delay, if the node is still in this life then."""
+        """After this delay, run `act` if the node is still in the same life."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def end_life(self, *, told: bool) -> None:
-        """End its life and all connections; `told` says whether its operating system continues and tells the peers."""
+        """End the node's life and all its connections.
+
+        `told` says whether its operating system continues, and tells the peers.
+        """
         self.core = self.takes = self.store = None
         self.life += 1
         self.has_power = told
@@ -82,8 +91,10 @@ class LinkedNode(WatchedNode):
         self.spare_until = None
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of its connections; `glimpses` are the packets whose last bytes are among
-        them."""
+        """Take bytes that arrive at one of the node's connections.
+
+        `glimpses` are the packets that these bytes complete.
+        """
         if end.open:
             self.do(self._receive, end, data, glimpses)
 
@@ -108,7 +119,7 @@ class LinkedNode(WatchedNode):
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
-        """Take a connection that this node has asked for."""
+        """Take a connection that this node has requested."""
         if end.open and self.core is not None:
             self.core.opened(end.session, self.moment())
 
@@ -126,5 +137,5 @@ class LinkedNode(WatchedNode):
         self.running.lost(session, reason, self.moment())
 
     def pinged(self, session: int, response: bytes) -> None:
-        """Take a datagram that answers its Ping."""
+        """Take a datagram that answers the node's Ping."""
         self.running.ping_answered(session, response)

@@ -1,7 +1,8 @@
 """A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and is then
 restarted.
 
-Beside the store there is a disk in memory that does what a store should do. At each start the two are compared.
+In addition to the store, there is a disk in memory that does what a store should do. At each start, the two are
+compared.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from mqproto.turn.effects import QueueKind
 from mqproto.turn.guard import NO_KEYS, Guard
 
 BACK_AFTER_MS: Final = 1_000
-"""How many milliseconds a node is down when it restarts with other settings."""
+"""The time, in milliseconds, for which a node is down when it restarts with other settings."""
 LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
 
 
 class Surroundings(Protocol):
-    """The parts of its world that a node needs."""
+    """What a node needs from its world."""
 
     scenario: Scenario
     events: EventQueue
@@ -64,7 +65,7 @@ class Surroundings(Protocol):
 
 
 class Machine:
-    """One node with its disk and its people, from life to life.
+    """One node with its disk and its people, through all its lives.
 
     Args:
         queues: the queues that it hosts.
@@ -109,20 +110,22 @@ class Machine:
         self.guard: Guard = NO_KEYS
         self._lifetime: Lifetime | None = None
         self.death_at_start: Death | None = None
-        """The way in which its next process dies as it starts. The process after that survives its start."""
+        """The way in which the node's next process dies as it starts. The process after that one starts normally."""
         self.down_since_ms = 0
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of its store, the contents of the copy, and the queues that operators had left at that time."""
+        """A copy of its store, what the disk in memory had at that time, and the queues that operators had left."""
         self._undecided: Flushing | None = None
-        """The batch that was being committed when its process ended. The disk may or may not have it, and nobody was
-        told."""
+        """The batch that was being committed when the node's process ended.
+
+        The disk may or may not have it, and nobody was told about it.
+        """
 
     # Start and end
 
     def start(self) -> None:
-        """Start with the contents of the disk."""
+        """Start the node with the contents of its disk."""
         node, scenario = self.node, self._world.scenario
         assert node.core is None
         node.trace.add(node.now_ms, node.name, "start")
@@ -167,7 +170,7 @@ class Machine:
         lifetime.enter_turn()
 
     def _cannot_start(self, error: DiedError | StoreError) -> None:
-        """Handle a process that ended while it opened its store, by restarting it later."""
+        """Handle a process that ended while it was opening its store: restart it later."""
         node, power_lost = self.node, self._is_end(error)
         node.trace.add(node.now_ms, node.name, "cannot start", power_lost)
         node.ledger.tally["crash at its start"] += 1
@@ -176,7 +179,7 @@ class Machine:
         self._world.restart_later(self)
 
     def _is_end(self, error: DiedError | StoreError) -> bool:
-        """Handle the planned end of its process because of its disk. Return whether the power was lost."""
+        """Check that the disk ended the process as planned. Return whether the power was lost."""
         if isinstance(error, DiedError):
             return error.power_lost
         node, trouble = self.node, self.files.trouble
@@ -221,13 +224,13 @@ class Machine:
         self.people.forget()
 
     def _failed(self, error: DiedError | StoreError) -> None:
-        """End its running process because of its disk, and restart it later."""
+        """End the running process because its disk has failed or killed it, and restart it later."""
         power_lost = self._is_end(error)
         self.crash(kept=None, told=not power_lost)
         self._world.restart_later(self)
 
     def stop(self, restarts_at_ms: int) -> None:
-        """Stop in good order: carry out one more batch, and restart at the given time."""
+        """Stop in an orderly way: carry out one more batch, and restart at the given time."""
         assert self._lifetime is not None
         self.node.running.stop()
         self._lifetime.restarts_at_ms = restarts_at_ms
@@ -242,19 +245,22 @@ class Machine:
         self.crash(kept=True, told=not power_lost)
 
     def answer_at_rest(self) -> None:
-        """Answer an operator's question when the node is at rest."""
+        """Answer an operator's question if the node has no flush under way."""
         if self._lifetime is not None and self._lifetime.flushing is None:
             self.people.answer()
 
     # Its disk
 
     def copy_store(self) -> None:
-        """Copy its store, which nobody has open, as an operator would."""
+        """Copy the store, as an operator would. No process has it open."""
         if self._undecided is None:
             self._copy = self.files.copied(), deepcopy(self.node.disk), dict(self.node.queues_left)
 
     def put_back_store(self, *, is_lost: bool) -> bool:
-        """Replace its store, which nobody has open, with the copy or with nothing. Return whether there was a copy."""
+        """Replace the store with the copy, or with nothing. Return whether there was a replacement.
+
+        No process has the store open.
+        """
         replacement = (None, Disk(), {}) if is_lost else self._copy
         if replacement is None:
             return False
@@ -272,10 +278,10 @@ class Machine:
     def mend(self) -> None:
         """Begin the calm: the disk is fast and has room, the consumers do not linger, and the node is up.
 
-        A node stopped by its QueueManagerQuota gets more room, as an operator would give it. Otherwise full nodes might
-        refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  A node that knows as many senders as it may also
-        gets more room, because senders are never forgotten. But a node with its own quota that has only messages held
-        behind gaps makes room by itself. A deleted queue is made again.
+        A node stopped by its QueueManagerQuota gets more room, as an operator would give it. Otherwise, full nodes
+        might refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  A node that already knows as many senders as
+        it may also gets more room, because senders are never forgotten. An exception is a node with a quota of its own
+        that has only messages held behind gaps: it makes room by itself. A deleted queue is made again.
         """
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}

@@ -21,9 +21,11 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import Batch, Delivery, QueueKind
 
 LETTERS: Final = 1_000
-"""The number of dead letters that an operator sends again at a time."""
+"""The maximum number of dead letters that an operator sends again at once."""
 MADE_AGAIN_MS: Final = 100
-"""The interval, in milliseconds, at which an operator tries to make a deleted queue again while it is not empty."""
+"""The interval, in milliseconds, at which an operator tries again to make a deleted queue. This fails while the queue
+is not empty.
+"""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class People:
 
     Args:
         are_unmet: whether nodes know only those nodes that they have met.
-        failed: ends the node's life because of its disk.
+        failed: a function that ends the node's life because its disk has failed.
     """
 
     def __init__(
@@ -59,17 +61,17 @@ class People:
         self.applications: dict[int, Application] = {}
         self.doings = Doings()
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted and that, to the operator's knowledge, do not exist."""
+        """The queues that an operator has deleted, and that do not exist again as far as the operator knows."""
         self.is_asked = False
         """Whether an operator waits for answers."""
         self._node, self._failed, self._are_unmet = node, failed, are_unmet
         self._is_calm = False
-        """Whether its operators restore everything to order, as in the calm."""
+        """Whether the operators restore order, as they do in the calm."""
         self._waiting: list[tuple[Burst, int]] = []
         self._answered: list[Message] = []
-        """The messages that applications have sent. Their acceptance is reported when the batch is carried out."""
+        """The messages that applications have sent. They learn of their acceptance when the batch is carried out."""
         self._handed: list[list[Message]] = []
-        """The messages of each delivery of that batch."""
+        """The messages of each delivery in that batch."""
 
     # Their node
 
@@ -97,7 +99,7 @@ class People:
         self._node.ledger.forgotten(self.take().submissions)
 
     def calm_down(self) -> None:
-        """Make consumers stop lingering, and restore everything to order."""
+        """Make the consumers stop lingering, and restore order."""
         for application in self.applications.values():
             application.is_calm = True
         self._node.do(self.hold, False)
@@ -107,7 +109,7 @@ class People:
     # What a batch has for them
 
     def take(self) -> Doings:
-        """Take the actions since the last batch."""
+        """Return the actions since the last batch, and begin a new collection of them."""
         taken, self.doings = self.doings, Doings()
         return taken
 
@@ -120,7 +122,7 @@ class People:
                 self.receive(self._handed[-1])
 
     def receive(self, messages: list[Message]) -> None:
-        """Receive messages for good with the next batch."""
+        """Record that these messages are received for good with the next batch."""
         self.doings.receipts += messages
 
     def settle_without_disk(self) -> None:
@@ -131,7 +133,10 @@ class People:
             self._node.oracle.flushing(self._node, None, taken.submissions, taken.receipts)
 
     def due(self) -> tuple[list[list[Message]], list[Message]]:
-        """Take, from the batch that was last seen, the messages of each delivery and those that applications sent."""
+        """Return what is due from the last batch that was seen, and forget it.
+
+        This is the messages of each delivery, and the messages that applications sent.
+        """
         due = self._handed, self._answered
         self._handed, self._answered = [], []
         return due
@@ -153,12 +158,12 @@ class People:
     # Applications
 
     def employ(self, number: int, consumer: Consumer) -> None:
-        """Add a consumer of one of its queues."""
+        """Add a consumer for one of the node's queues."""
         self.applications[number] = Application(number, consumer, self._node, self.receive)
         self._node.consumer_limit += consumer.limit
 
     def submit(self, burst: Burst, number: int) -> None:
-        """Send messages as an application does. If the node is down, wait until it is up."""
+        """Send messages as an application does. If the node is down, send them once it is up."""
         if self._node.core is None:
             self._waiting.append((burst, number))
         else:
@@ -231,7 +236,7 @@ class People:
                 node.paused.add(name)
 
     def ask(self) -> None:
-        """Ask for the state of the queues and the places of messages. The answer comes after the turn."""
+        """Ask for the state of the queues and the locations of messages. The answer comes after the turn."""
         self.is_asked = True
 
     def answer(self) -> None:
@@ -253,7 +258,7 @@ class People:
             self.doings.orders[queue] = False
 
     def make_again(self) -> None:
-        """Make the deleted queues again, once nothing is left in them."""
+        """Make the deleted queues again, each as soon as it is empty."""
         node = self._node
         for declaration in node.queues:
             if declaration.name not in self.deleted:
@@ -273,7 +278,11 @@ class People:
         return [each for each in self.applications.values() if each.consumer.queue == queue]
 
     def purge_outgoing(self, also_others: bool) -> None:
-        """Delete the messages in outgoing queues, except the acknowledgments that destinations send."""
+        """Delete the messages in outgoing queues, except the acknowledgments that destinations send.
+
+        Args:
+            also_others: whether to delete messages other than those in sequences as well.
+        """
         core = self._node.running
         self._node.has_purged = True
         for name, kind in {outgoing.name: outgoing.kind for outgoing in core.inspect().outbound}.items():

@@ -1,6 +1,6 @@
-"""Checks a node's answers to operators in the middle of a run: the state of its queues, and the place of each message.
+"""Checks a node's answers to operators during a run: the state of its queues, and the location of each message.
 
-Operators ask between two turns, when all decisions are on disk. Messages that a node has yet to remove may still be
+Operators ask between two turns, when all decisions are on disk. Messages that a node is yet to remove may still be
 there.
 """
 
@@ -31,8 +31,10 @@ NAMED: Final = OUT | {QueueKind.LOCAL}
 
 
 def has_decided(node: WatchedNode) -> bool:
-    """Return whether anything that goes to disk, such as the rejection of a message, was decided since the last
-    batch."""
+    """Return whether anything that must go to disk has been decided since the last batch.
+
+    An example is the rejection of a message.
+    """
     return node.running.inspect().desk.writes._is_urgent
 
 
@@ -56,7 +58,7 @@ def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 class Unstored:
-    """The number of messages and bytes of each queue that are only in memory."""
+    """For each queue, the number and the total size of the messages that are only in memory."""
 
     def __init__(self, where: Whereabouts) -> None:
         self.counts: Counter[str] = Counter()
@@ -67,7 +69,10 @@ class Unstored:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """Return, by queue number, how many uncounted messages the next commit removes, for example after a purge."""
+    """Return how many messages the next commit removes that are no longer counted, by queue number.
+
+    They were purged, for example.
+    """
     return node.running.inspect().desk.writes.leaving()
 
 
@@ -101,7 +106,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
 
 
 def _held_for(node: WatchedNode, numbers: list[int]) -> Iterator[int]:
-    """Yield the numbers of the queues that hold messages for these local queues."""
+    """Yield the numbers of the queues whose messages are held for these local queues."""
     for queue in node.disk.queues.values():
         if queue.kind is QueueKind.HELD and key_of_held(queue.name)[1] in numbers:
             yield queue.queue
@@ -127,7 +132,7 @@ def _miscounted_on_its_way(
 
 
 def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
-    """Return what is wrong with the numbers of sent messages without an OrderAck."""
+    """Return what is wrong with the numbers of the sent messages that have no OrderAck; None if nothing is."""
     first, last, unacked = outgoing.first_unacked, outgoing.last_unacked, outgoing.unacked
     told = f"{outgoing.name} has no OrderAck for {unacked} messages, {first} to {last}"
     if not unacked:
@@ -146,8 +151,10 @@ def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
 
 
 def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Check that each message on a node's disk is where the node says, and that only messages that have ended are left
-    out."""
+    """Check that each message on a node's disk is where the node says.
+
+    Only messages that have ended may be left out.
+    """
     where = node.running.whereabouts()
     for queue in node.disk.queues.values():
         if queue.kind in NAMED and queue.queue not in where.numbers_of(queue.name):
@@ -181,7 +188,7 @@ def _misplaced(
     *,
     has_left: bool,
 ) -> str | None:
-    """If the reported place of a message in the store is wrong, return why."""
+    """Return why the reported location of a message in the store is wrong; None if it is right."""
     if is_list_of_doubts(queue):
         return None if found is None else "it is not a message"
     if queue.kind in OUT:

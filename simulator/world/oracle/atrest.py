@@ -1,7 +1,7 @@
-"""The rules that must hold in every world at rest. Each is a function that describes what is wrong, or returns None.
+"""The rules that must hold in every world at rest. Each rule is a function that returns what is wrong, or None.
 
-`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` ends the phase that may follow it. Then the
-functions in `AT_REST` are called.
+The calm ends with `nothing_is_retained`. The phase that may follow it ends with `what_is_held_goes_with_the_next`. Then
+the functions in `AT_REST` are called.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
 
 
 def journals_are_complete(ledger: Ledger) -> str | None:
-    """A message sent with JP set is in its source's journal exactly once, if it was received."""
+    """If a message sent with JP set was received, it is in its source's journal exactly once."""
     for message in ledger.accepted:
         # Its source dropped it before it was told what became of it.
         rid = {BAD_DST_Q, DELETED} if message.deleted else {BAD_DST_Q}
@@ -62,9 +62,9 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """Sources that asked about arrival and receipt got an acknowledgment, or an operator finds it set aside.
+    """A source that asked about arrival and receipt has got an acknowledgment, or an operator finds it set aside.
 
-    A node that had no room for an acknowledgment, and later has room for others, counts as one that refuses it.
+    A node that had no room for an acknowledgment, and later has room for others, counts as a node that refuses it.
     """
     for message in ledger.accepted:
         if not message.kind.acknowledged or message.kind.promise is Promise.NOTHING or message.is_unsure:
@@ -88,8 +88,7 @@ def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | N
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """Return the messages that are held behind a gap and are over at their source, so that nothing will fill the
-    gap."""
+    """Return the messages that are held behind a gap that nothing will fill, because they are over at their source."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes
@@ -101,7 +100,7 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 
 
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
-    """Once another message has followed the messages that are held in vain, no message is left, held or not.
+    """Once another message has followed the messages that are held in vain, no message is left at all.
 
     A message that passes over the missing messages passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
     """
@@ -111,7 +110,7 @@ def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]
 
 
 def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Return in words what a node still has to do or to forget; None if there is nothing."""
+    """Return a text that says what a node still has to do or to forget; None if there is nothing."""
     core = node.core
     if core is None:
         return f"{node.name} is down"
@@ -148,17 +147,17 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 def is_for_a_stranger(name: str) -> bool:
-    """Return whether an outgoing queue has the few answers that a stranger gets when it calls again."""
+    """Return whether an outgoing queue is for a stranger; its few answers are sent when the stranger calls again."""
     return name.startswith(guid_text(guid_of(STRANGER)))
 
 
 def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
-    """Return whether an outgoing queue has acknowledgments for a stranger that has hung up and was never called by this
-    node.
+    """Return whether an outgoing queue waits for a stranger to call again.
 
-    Read literally, [MS-MQQB] 3.1.7.17 opens a session for them. By our reading, a stranger cannot make a node call
-    others, so they leave over the next session that the stranger opens. A stranger that waits for an acknowledgment
-    still has the message. It sends messages without an OrderAck again (3.1.6.5), and calls to do so.
+    It has acknowledgments for a stranger that has hung up and that this node has never called. Read literally,
+    [MS-MQQB] 3.1.7.17 opens a session for them. By our reading, a stranger cannot make a node call others, so they
+    leave over the next session that the stranger opens. A stranger that waits for an acknowledgment still has the
+    message. It resends messages that have no OrderAck (3.1.6.5), and calls for that purpose.
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:

@@ -1,6 +1,6 @@
 """The rules for dead letters in doubt. Their messages were sent, may have arrived, and were given up.
 
-A message is given up when its time is over, or when it has to be sent again but can no longer be encrypted. It is also
+A message is given up when it has expired, or when it has to be sent again but can no longer be encrypted. It is also
 given up when its next hop refuses it, or when a queue manager reports that it ended on its way, although only a copy
 ended there.
 
@@ -20,7 +20,7 @@ from mqproto.wire import MessageClass
 
 
 def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) -> bool:
-    """Return whether a dead letter of this class at a node leaves open whether the message has arrived."""
+    """Return whether a node's dead letter of this class leaves open whether its message has arrived."""
     if (
         node.name != message.burst.source
         or not message.kind.transactional
@@ -35,13 +35,17 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
 
 
 def is_list_of_doubts(queue: QueueRow) -> bool:
-    """Return whether a queue of the store has one row for each dead letter in doubt, and no messages."""
+    """Return whether a queue of the store is a list of dead letters in doubt.
+
+    Such a queue has one row for each of them, and no messages.
+    """
     return queue.kind is QueueKind.ORDER and queue.name.startswith(IN_DOUBT_NAME)
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
-    """Return whether a message leaves its sequence at its source because its time is over, without asking for a dead
-    letter."""
+    """Return whether a message leaves its sequence at its source because it has expired, and asks for no dead
+    letter.
+    """
     deadline_s = ledger.reach_deadline_s(message)
     return (
         message.burst.source == node.name
@@ -53,11 +57,10 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 
 
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Return whether a message held behind a gap is over at its source. The next message of its sequence will release
-    it.
+    """Return whether a message that is held behind a gap is over at its source.
 
-    Its source has let go of it; or its source was told that there was no such queue, and a late copy came when the
-    queue existed again.
+    Its source has let go of it. Or the source was told that there was no such queue, and a late copy arrived when the
+    queue existed again. The next message of its sequence will release it.
     """
     message = ledger.messages.get(identity_of(packet))
     return message is not None and (
@@ -69,8 +72,9 @@ def was_let_go(ledger: Ledger, packet: bytes) -> bool:
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
-    """A dead letter leaves its queue by itself only if its message has arrived, or if the destination has reported that
-    it refused the message.
+    """A dead letter leaves its queue by itself only for a reason.
+
+    Its message has arrived, or the destination has reported that it refused the message.
     """
     if message.is_unsure or message.arrivals or message.refusals:
         return None
@@ -80,7 +84,7 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 
 
 def letter_is_true(message: Message) -> str | None:
-    """When all is at rest, no received message is a dead letter, and the dead letter of a refused message says why.
+    """At rest, no received message is a dead letter, and a refused message's dead letter says why it was refused.
 
     Without a FinalAck, the destination may not have reported the outcome of a message. If its queue was missing for one
     copy and present for the next, it has reported both outcomes. The first report counts, so either may be true.

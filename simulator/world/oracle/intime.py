@@ -1,8 +1,7 @@
-"""Checks that events happen in time even though nobody asks for them, such as the expiry of a message, a resend, or the
-return to a route.
+"""Checks that certain events happen in time although nobody asks for them.
 
-A timer that is never started does not break any other rule, because something else happens eventually. So these checks
-limit how long such an event may take.
+Examples are the expiry of a message, a resend, or the return to a route. If such a timer is never started, no other
+rule is broken, because something else happens eventually. So these checks limit how long such an event may take.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
 
 LONGEST_S: Final = 5
-"""How many seconds a message may be in a queue after its time is over."""
+"""The maximum time, in seconds, that a message may be in a queue after it has expired."""
 CLEANUP: Final = "3.1.6.2"
 """The section of the specification under which an unused session is closed."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
-"""The spots where an express message is only in its queue, and the kind of that queue."""
+"""The spots at which an express message is only in its queue, each with the kind of that queue."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
-"""The time, in milliseconds, allowed for waits on the way, such as a flush, a window, or an attempt to connect."""
+"""The time, in milliseconds, that is allowed for waiting, such as for a flush, a window or a connection."""
 
 
 CLOSING_MS: Final = 1_000
@@ -38,12 +37,11 @@ CLOSING_MS: Final = 1_000
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message stays long after its time in the place where it has to end, which is its queue or, if it is unsent,
-    any place on its way.
+    """An expired message does not stay long in the place where it has to end.
 
-    It may stay in its queue while a consumer has it, and on its way once it was sent, because the next hop may have it.
-    Only its source may withdraw a transactional message, and after a restart it does not know what it had sent.
-    [MS-MQQB] 3.1.7.1.2
+    This place is its queue or, if it is unsent, any place on its way. It may stay in its queue while a consumer has it,
+    and on its way once it was sent, because the next hop may have it. Only its source may withdraw a transactional
+    message, and after a restart the source does not know what it had sent.  [MS-MQQB] 3.1.7.1.2
     """
     if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
         return None
@@ -76,7 +74,7 @@ def _is_watched(queue: QueueRow, node: WatchedNode) -> bool:
 
 
 def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: bytes) -> int | None:
-    """Return the last second at which a message may be in a queue of this kind; None if there is none."""
+    """Return the last second at which a message may be in a queue of this kind; None if there is no limit."""
     name = identity_of(packet)
     message = ledger.message_in(packet)
     if message is None or message.is_unsure or message.was_hurt:
@@ -93,7 +91,7 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
 def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
     """A session is cleaned up only if no message has passed over it for the whole interval.  [MS-MQQB] 3.1.6.2
 
-    A node that has paused something considers the session unused.  3.1.7.13
+    A node that has paused something considers all its sessions unused.  3.1.7.13
     """
     end = node.ends.get(int(note.facts["session"]))
     if note.facts["section"] != CLEANUP or end is None or end.used_ms < 0 or node.was_held:
@@ -105,11 +103,11 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """A message that a neighbour has refused three times, when it was sent alone, is sent again only after the
-    neighbour has taken another, if there is another.
+    """A message that a neighbor keeps refusing is not sent again before the neighbor has taken another one.
 
-    Once other messages have passed twice, three refusals in a row decide. This checks only the first suspect of a life,
-    at a node with one link, and only if no session has ended since for another reason. If another message is out when a
+    This holds after three refusals, if the message was sent alone, and if there is another message to send. Once other
+    messages have passed twice, three refusals in a row decide. This checks only the first suspect of a life, at a node
+    with one link, and only if no session has ended since then for another reason. If another message is out when a
     session ends, or is refused too, the node begins again, and sends each message alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
@@ -134,7 +132,7 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
 
 
 def _told_in_this_batch(node: WatchedNode) -> set[int]:
-    """Return the keys of a node's own acknowledgments in this batch: every class except NORMAL."""
+    """Return the keys of a node's own acknowledgments in this batch, which have any class except NORMAL."""
     rows = node.batch.writes.messages if node.batch.writes is not None else ()
     return {
         row.key
@@ -150,10 +148,10 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
     """While a sequence has messages without an OrderAck, the first of them is sent repeatedly.  [MS-MQQB] 3.1.6.5
 
-    This does not hold while a neighbour ends each session because of another message. The longer the neighbour was
-    full, the longer that message is sent alone.
+    This does not hold while a neighbor ends each session because of another message. The longer the neighbor was full,
+    the longer that message is sent alone.
 
-    calm_ms: the time since which nothing hinders the messages.
+    calm_ms: the time at which the last hindrance to messages was removed.
     """
     for node in nodes:
         limit_ms = resend_limit_ms(node.settings)
@@ -177,7 +175,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
     """An idle session is cleaned up at the second check, because the first check finds that it was used.  [MS-MQQB]
     3.1.6.2
 
-    calm_ms: the time since which nothing hinders the messages.
+    calm_ms: the time at which the last hindrance to messages was removed.
     """
     for node in nodes:
         limit_ms = 2 * node.settings.session_cleanup_timeout_ms + CLOSING_MS
@@ -189,15 +187,15 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 
 
 def resend_limit_ms(settings: Settings) -> int:
-    """Return the maximum number of milliseconds until a message without an OrderAck is sent again.
+    """Return the maximum time, in milliseconds, until a message without an OrderAck is sent again.
 
-    This is the longest resend timeout, plus the time of a handshake that nobody answers.
+    This is the longest resend timeout, plus the time for a handshake that nobody answers.
     """
     return max(settings.resend_timer_table_ms) + settings.session_initialization_timeout_ms + SLACK_MS
 
 
 def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
-    """A node whose first next hop is reachable again does not stay with a later one."""
+    """A node does not keep using a later next hop once its first one is reachable again."""
     for node in nodes:
         if node.core is not None:
             for outgoing in node.core.status().outgoing:
@@ -207,8 +205,9 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """Return the maximum number of milliseconds until the first route is taken again, if one try fails in the storm and
-    the next succeeds.
+    """Return the maximum time, in milliseconds, until the first route is taken again.
+
+    This is if one attempt fails in the storm and the next one succeeds.
     """
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

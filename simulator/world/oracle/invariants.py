@@ -1,7 +1,7 @@
-"""The rules that must hold in every world. Each is a function that describes what is wrong, or returns None.
+"""The rules that must hold in every world. Each rule is a function that returns what is wrong, or None.
 
-Each rule is checked at the moments when it could break. atrest.py has the rules for a world at rest, intime.py has
-those about time, and answers.py has those about answers to operators.
+Each rule is checked at the moments at which it could be broken. atrest.py has the rules for a world at rest, intime.py
+has those about time, and answers.py has those about answers to operators.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ to peers that obey the rules."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """The fields of a StoredState whose elements are in no particular order."""
 SESSION_KEY_BYTES: Final = 128
-"""An upper limit, in bytes, for a session key, which an encrypted message keeps in its queue."""
+"""An upper limit, in bytes, for the size of a session key. An encrypted message keeps its key in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """The class of a message that an operator deleted on its way, whether or not it had arrived."""
@@ -70,7 +70,7 @@ NO_ROOM: Final = "3.1.5.8.8"
 
 
 def disks_have_what_was_committed(node: WatchedNode, store: Store, state: StoredState) -> str | None:
-    """An opened store has what was committed to it: each transaction once, and no others."""
+    """When a store is opened, it has what was committed to it: each transaction once, and nothing else."""
     disk = node.disk
     if store.record_count != disk.commit_count:
         return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
@@ -133,7 +133,7 @@ def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) 
 
 
 def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is on disk before its application is told that it is accepted, unless it is express."""
+    """A message is on disk before its application is told that it was accepted. Express messages are exempt."""
     for message in messages:
         if message.identity not in node.stored and message.kind.promise is not Promise.NOTHING:
             return f"{message} was accepted by {node.name} and is not on its disk"
@@ -141,7 +141,7 @@ def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str |
 
 
 def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
-    """A message is on disk before a consumer gets it. Without a transaction, it has also left its queue there."""
+    """A message is on disk before a consumer gets it. Without a transaction, its removal is on disk as well."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -153,7 +153,7 @@ def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Itera
 
 
 def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is received for good by only one consumer, only once, and only if it had not ended before."""
+    """A message is received for good by one consumer and once only, and only if it had not ended before."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -174,8 +174,9 @@ def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]
 def endings_have_reasons(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int | None
 ) -> str | None:
-    """A message that is not received ends for a reason that its kind or its world allows, only once, and not before its
-    time.
+    """A message that is not received ends once, for a reason that its kind or its world allows.
+
+    It does not end before its time.
 
     message_class: its class in a dead-letter queue; None if it left its destination's queue.
     """
@@ -204,11 +205,11 @@ def endings_have_reasons(
 
 
 def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
-    """A dead letter is in the queue that its source chose, if the message ended there; otherwise it is in the system's.
+    """A dead letter is in the queue that its source chose, if the message ended at its source.
 
-    A message without a transaction may have left its source, gone in a circle, and ended at the source like a message
-    in transit. The chosen queue is then unknown, because it does not travel with the message. The dead letter of a
-    message that the source's disk has lost is in the system's queue.
+    Otherwise, it is in the system's queue. A message without a transaction may have left its source, gone in a circle,
+    and ended at the source like a message in transit. The chosen queue is then unknown, because it does not travel with
+    the message. The dead letter of a message that the source's disk has lost is in the system's queue.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -239,7 +240,7 @@ def _over_too_soon(ledger: Ledger, node: WatchedNode, message: Message, message_
 
 
 def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | None:
-    """A node that is neither source nor destination of transactional messages keeps nothing of their sequences."""
+    """A node that is neither source nor destination of transactional messages stores nothing about their sequences."""
     if node.has_sequences:
         return None
     kinds = {queue.kind for queue in writes.queues} & SEQUENCE_KINDS
@@ -277,7 +278,7 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """A starting node has exactly the queues that operators have left, as far as the operators were told."""
+    """When a node starts, it has exactly the queues that operators have left, as far as they were told."""
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
             return (
@@ -304,7 +305,9 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment reports the true outcome of a message, and only once.  [MS-MQQB] 3.1.7.15"""
+    """An administration acknowledgment reports the true outcome of a message, and is sent only once.  [MS-MQQB]
+    3.1.7.15
+    """
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
@@ -323,9 +326,9 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
 
 
 def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequence[str]) -> str | None:
-    """The next hops of a site gate are those on all cheapest routes.  [MS-MQBR] 3.1.5.3
+    """The next hops of a site gate are those on all the cheapest routes.  [MS-MQBR] 3.1.5.3
 
-    steps: the neighbours on these routes.
+    steps: the neighbors on these routes.
     """
     if set(hops) != set(steps):
         return f"from {name} to {goal} a router goes by {' or '.join(hops)}, and it is cheapest by {' or '.join(steps)}"
@@ -336,8 +339,7 @@ def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequ
 
 
 def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
-    """A node sends only on connections that it has not closed, so that a peer can be told the reason before one is
-    closed."""
+    """A node sends only on connections that it has not closed. So it can tell a peer why it is about to close one."""
     if send.session not in node.ends:
         return (
             f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
@@ -350,7 +352,7 @@ def acknowledged_is_on_disk(
 ) -> str | None:
     """A session acknowledgment reports messages as saved only if they were on disk or have ended.  [MS-MQQB] 3.1.5.8.7
 
-    A transactional message that came too early to be held is acknowledged and dropped. Its sender keeps it until the
+    A transactional message that arrived too early to be held is acknowledged and dropped. Its sender keeps it until the
     OrderAck, which another invariant checks.
     """
     flags = header.saved_flags
@@ -379,11 +381,11 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """No message for a node leaves on a stranger's session. Acknowledgments of the stranger's own messages may leave.
+    """No message for a node is sent on a stranger's session, except acknowledgments of the stranger's own messages.
 
     Args:
         end: the stranger's end.
-        mail_for: the node whose GUID it presents; None if it also comes from that node's address.
+        mail_for: the node whose GUID the stranger presents; None if it also calls from that node's address.
     """
     if mail_for is None:
         return None
@@ -416,7 +418,7 @@ def order_acks_leave_no_gap(
 
 
 def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """While a queue is paused by an operator, no message leaves it, whether for the first time or again.  3.1.7.13"""
+    """While an operator has paused a queue, no message leaves it, whether for the first time or again.  3.1.7.13"""
     for glimpse in glimpses:
         if not glimpse.is_user or acknowledges(glimpse.packet):
             continue
@@ -431,7 +433,7 @@ def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iter
 
 
 def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """No part of a body that has to be encrypted is sent in clear in any packet.  3.1.7.1.5"""
+    """If a body has to be encrypted, no part of it is sent in clear in any packet.  3.1.7.1.5"""
     for glimpse in glimpses:
         if SECRET in glimpse.packet:
             return f"{node.name} sends in clear what is to be encrypted: message {glimpse.identity.hex()}"
@@ -441,7 +443,10 @@ def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str |
 def encrypted_with_the_latest_key(
     ledger: Ledger, node: WatchedNode, message: Message, packet: bytes
 ) -> str | None:
-    """A message leaves its source with a session key for the destination's latest public key that the source knows."""
+    """When a message leaves its source, its session key is encrypted with the latest public key.
+
+    This is the latest key of the destination that the source knows.
+    """
     security = decode_message(packet).security
     assert security is not None, "it is to be encrypted"
     target, known = message.burst.target, ledger.keys_known[node.name]
@@ -453,7 +458,7 @@ def encrypted_with_the_latest_key(
 
 
 def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | None) -> str | None:
-    """Encryption is given up only for a message that needs it and whose key was withdrawn.  3.1.7.1.5.1"""
+    """A node gives up encryption only for a message that needs it, if the key for it was withdrawn.  3.1.7.1.5.1"""
     if message is None or ledger.may_not_be_encrypted(node, message):
         return None
     return f"{node.name} cannot encrypt {message}, and has the key for it"
@@ -462,11 +467,10 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the previous message that its destination gets, and does not skip any that may still arrive.
-    3.1.7.1.3
+    """A message names the previous message that its destination gets, and skips none that may still arrive.  3.1.7.1.3
 
-    passed: the messages of its sequence between the named previous message and itself.
-    named: the previous message, None for the first of a sequence.
+    passed: the messages of its sequence that are between the named previous message and itself.
+    named: the previous message; None if it is the first message of its sequence.
     """
     message = ledger.messages[glimpse.identity]
     for other in passed:
@@ -481,7 +485,7 @@ def gaps_are_bridged(
 
 
 def windows_are_respected(node: WatchedNode, end: End) -> str | None:
-    """The number of unacknowledged UserMessages never exceeds the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
+    """The number of unacknowledged UserMessages never exceeds the smaller of the two windows.  [MS-MQQB] 3.1.7.1"""
     window = min(end.window, node.settings.window_size)
     if end.sent - end.acked > window:
         return (
@@ -492,7 +496,7 @@ def windows_are_respected(node: WatchedNode, end: End) -> str | None:
 
 
 def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGlimpse) -> str | None:
-    """A node announces its true window, which is 1 only while the node has paused something.  [MS-MQQB] 3.1.7.13"""
+    """A node announces its true window, or 1 while it has paused something.  [MS-MQQB] 3.1.7.13"""
     window = header.window_size
     if window != node.settings.window_size and not (window == 1 and node.may_say_one):
         return f"{node.name} tells {end.peer.host.name} of a window of {window}, and it is {node.settings.window_size}"
@@ -500,9 +504,9 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 
 
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
-    """A message without a transaction leaves a node only if none with a higher priority waits there for the same queue.
+    """A message without a transaction does not leave a node before one with a higher priority for the same queue.
 
-    While a node finds out which message a neighbour refuses, each message leaves when it is its turn to be tried.
+    While a node finds out which message a neighbor refuses, each message leaves when it is its turn to be tried.
     """
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
@@ -516,7 +520,9 @@ def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | 
 
 
 def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """An intermediate passes a packet on unchanged, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
+    """An intermediate node passes a packet on unchanged, except for the hop count, which grows by one.  [MS-MQQB]
+    3.1.1.6.2, 3.1.5.8.2
+    """
     for glimpse in glimpses:
         before = node.came.get((glimpse.identity, glimpse.body))
         if before is None:
@@ -530,9 +536,9 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one life, a node passes a message on once, and again only if the message has travelled further since.
+    """In one life, a node passes a message on once. It does so again only if the message has gone further.
 
-    A message that comes again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
+    A message that arrives again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
     """
     life, highest = node.passed.get(name, (-1, 0))
     if life == node.committed_in and hop_count <= highest and not node.may_have_forgotten(name):
@@ -549,7 +555,7 @@ def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None
 def handed_out_as_it_was_sent(
     node: WatchedNode, handed: Iterable[tuple[Message | None, bytes]]
 ) -> str | None:
-    """A consumer gets only packets that were sent, byte for byte, and in time.
+    """A consumer gets only packets that were sent, byte for byte, and gets them before they expire.
 
     handed: the packets, each with the application's message that it carries.
     """
@@ -568,7 +574,7 @@ def handed_out_as_it_was_sent(
 
 
 def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """A message in its queue is not encrypted, and is marked as verified only if it was signed.  3.1.5.8.3"""
+    """In its queue, a message is not encrypted, and is marked as verified only if it was signed.  3.1.5.8.3"""
     security = decode_message(packet).security
     burst = message.burst
     kind = (SIGNED_30 if burst.also else SIGNED_20) if burst.signed else 0
@@ -600,10 +606,10 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 
 
 def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
-    """Within a priority, a message is handed out only if no earlier message waits in the queue.
+    """Within a priority, a message is handed out only if no earlier message is waiting in the queue.
 
-    A message that a consumer gives back returns to its place, whatever the order of the consumers. A message that came
-    again after it was forgotten is in the queue twice, with each copy in its own place.  [MS-MQDMPR] 3.1.1.2
+    A message that a consumer gives back returns to its place, whatever the order of the consumers. A message that
+    arrived again after it was forgotten is in the queue twice, and each copy has its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
@@ -635,15 +641,17 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
 
 
 def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) -> str | None:
-    """A consumer that asks again before it is answered, or before it has settled, is refused."""
+    """A consumer's request is refused if it asks again before it has an answer, or before it has settled."""
     return (
         None if is_refused else f"consumer {number} of {consumer.node} may ask {consumer.queue} twice at once"
     )
 
 
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
-    """A session closes only for reasons that a rule-abiding peer can cause. The note about it gives the reason, as does
-    the note about a refusal."""
+    """A session is closed only for reasons that a rule-abiding peer can cause.
+
+    The note about it gives the reason, as does the note about a refusal.
+    """
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
@@ -678,8 +686,10 @@ def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, na
 
 
 def memory_is_bounded(node: WatchedNode) -> str | None:
-    """A node has only a window of each queue in memory, however many messages wait, and does not hold more than it
-    may."""
+    """A node has only a window of each queue in memory, and holds no more than it may.
+
+    This is so however many messages are waiting.
+    """
     core, settings = node.core, node.settings
     if core is None:
         return None
@@ -718,7 +728,7 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
 
 
 def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
-    """A node starts and continues on a full disk, unless another life of its store must begin."""
+    """A full disk does not keep a node from starting or continuing, unless another life of its store must begin."""
     return f"{node.name} ends: {error}"
 
 
@@ -745,7 +755,7 @@ def quotas_are_kept(node: WatchedNode) -> str | None:
 
 
 def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
-    """Yield each queue of a core, and the number of its messages in memory."""
+    """Yield each queue of a core with the number of its messages that are in memory."""
     inner = core.inspect()
     for outgoing in inner.outbound:
         yield outgoing.name, len(outgoing.window)

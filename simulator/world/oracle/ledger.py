@@ -1,8 +1,8 @@
 """Records promises and events, as an observer of every disk and every wire would see them.
 
-The ledger never asks a core. It learns about a message when an application sends the message, about its acceptance,
-arrival and end when these are flushed, and about acknowledgments when they leave. The oracle reports all this to the
-ledger, and compares.
+The ledger never asks a core. It learns about a message when an application sends it; about its acceptance, arrival and
+end when these are flushed; and about acknowledgments when they leave. The oracle reports all this to the ledger, and
+makes the comparisons.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, Note, QueueKind, 
 from mqproto.wire import MessageClass, decode_message
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
-"""The classes with which a message refused by the next hop ends, at its source and on its way."""
+"""The classes with which a message that the next hop refused ends, at its source and on its way."""
 NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
-"""The classes with which a message ends if its queue was deleted, either before or after the message came."""
+"""The classes with which a message ends if its queue was deleted, before or after the message arrived."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The name of a sequence: the source's GUID, and the time stamp and ordinal of the TxSequenceID."""
@@ -34,21 +34,21 @@ SequenceName: TypeAlias = tuple[bytes, int, int]
 
 @dataclass(slots=True)
 class SequenceOnDisk:
-    """The messages of one outgoing sequence that its source has on disk, in order of number."""
+    """The messages of one outgoing sequence that its source has on disk, in the order of their numbers."""
 
     numbers: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     through: int = 0
-    """The number of messages, counted from the first, that are known to have arrived or ended."""
+    """The number of messages, from the first one on, that are known to have arrived or ended."""
 
 
 class Ledger:
-    """All facts of one world.
+    """All facts about one world.
 
     Args:
-        common_endings: the classes with which any message of this world may end unreceived.
+        common_endings: the classes with which any message of this world may end without being received.
         strangers: whether strangers may send to its queues.
-        unmet: whether each node is a stranger to all others.
+        unmet: whether each node is a stranger to all other nodes.
     """
 
     def __init__(
@@ -62,32 +62,39 @@ class Ledger:
         self.accepted: list[Message] = []
         self._streams: dict[tuple[str, str, int, bool], Stream] = {}
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
-        """The messages that can be handed out, by target and queue."""
+        """The messages that can be handed out, grouped by target and queue."""
         self._positions = count(1)
         self.forgeries: set[bytes] = set()
-        """The source and content of forged acknowledgments. Their MessageIDs may change, or belong to other packets."""
+        """The source and contents of each forged acknowledgment.
+
+        MessageIDs are left out, because they may change, or belong to other packets.
+        """
         self.waypoints: list[tuple[str, Note]] = []
-        """The places where messages have been, as pairs of node and note, in order. They are from the nodes' own notes,
-        and empty if the setting is off.
+        """The places where messages have been, in order, as pairs of node and note.
+
+        They are taken from the nodes' own notes, so there are none if the setting is off.
         """
         self.latest_utc_offset_s = 0
-        """The maximum number of seconds by which any node's clock has ever been ahead."""
+        """The maximum number of seconds by which the clock of any node has ever been ahead."""
         self._common_endings = common_endings
         self.has_gone_back = False
-        """Whether any store was ever restored to an earlier moment, or moved away."""
+        """Whether any store was ever restored to an earlier state, or moved away."""
         self._deleted: set[tuple[str, int]] = set()
-        """The queues that operators have ever deleted, by node and identifier."""
+        """The queues that operators have ever deleted, each as its node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """The owners of the public keys that each node knows, and the numbers of these keys."""
+        """For each node, the public keys that it knows: the number of each, by owner."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
-        """The owner of each encrypted session key, and the number of the owner's key pair."""
+        """The owner of each encrypted session key, and the number of the key pair for which it was encrypted."""
         self.keys_withdrawn: set[str] = set()
-        """The nodes that knew nobody's public keys for a time."""
+        """The nodes that for a time knew nobody else's public keys."""
         self.refused: set[bytes] = set()
-        """The bodies of messages that a node refuses by closing each session on which they come."""
+        """The bodies of messages that a node refuses by closing each session on which they arrive."""
 
     def message_in(self, packet: bytes) -> Message | None:
-        """Return the application's message in a packet; None for a stranger's, whatever its identity."""
+        """Return the application's message in a packet.
+
+        The result is None if the packet is a stranger's, whatever its identity is.
+        """
         if self.strangers and VISITING in packet:
             return None
         return self.messages.get(identity_of(packet))
@@ -97,34 +104,36 @@ class Ledger:
         return self.strangers and VISITING in packet
 
     def endings_of(self, message: Message) -> frozenset[int]:
-        """Return the classes with which a message may end unreceived."""
+        """Return the classes with which a message may end without being received."""
         endings = message.kind.endings | self._common_endings
         if (message.burst.target, message.kind.queue) in self._deleted:
             endings |= NOT_THERE
         return endings | SET_ASIDE if message.body in self.refused else endings
 
     def deleted(self, node: WatchedNode, queue: str) -> None:
-        """Note that an operator deleted a node's queue, so that only messages for that queue may end."""
+        """Record that an operator deleted a node's queue. Messages for that queue, and no others, may then end."""
         self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
     def latest_utc_s(self, node: WatchedNode) -> int:
-        """Return the latest date that any clock can have shown by now."""
+        """Return the latest time, in seconds, that any node's clock can have shown by now."""
         return node.events.begins_utc_s + node.now_ms // 1_000 + self.latest_utc_offset_s
 
     def session_key_made(self, encrypted: bytes, owner: str, number: int) -> None:
-        """Note that a session key was encrypted for a node, with its public key of this number."""
+        """Record that a session key was encrypted with a node's public key of this number."""
         self.tally["session key"] += 1
         self.session_keys[encrypted] = owner, number
 
     def may_not_be_encrypted(self, node: WatchedNode, message: Message) -> bool:
-        """Return whether a node's own message may end there because the key for it was withdrawn."""
+        """Return whether a node's own message may end at that node because the key for it was withdrawn."""
         burst = message.burst
         is_sent = node.name == burst.source != burst.target
         return is_sent and burst.encrypted and node.name in self.keys_withdrawn
 
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
-        """Return whether a sequence may continue after a message, because it has arrived, was refused, or its time is
-        over."""
+        """Return whether a sequence may continue after a message.
+
+        It may if the message has arrived, was refused, or has expired, for example.
+        """
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
         if message.was_hurt:
@@ -143,8 +152,10 @@ class Ledger:
         return message.accepted_s + min(limits) if limits else None
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[SequenceOnDisk]:
-        """Yield the sequences that an OrderAck can mean. If messages are sent to a direct format name, an OrderAck
-        omits the source's GUID."""
+        """Yield the sequences that an OrderAck may mean.
+
+        The OrderAck for messages to a direct format name omits the source's GUID.
+        """
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
             return
@@ -185,7 +196,7 @@ class Ledger:
     # A batch is on disk
 
     def accepts(self, node: WatchedNode, message: Message) -> None:
-        """Record that a node has a message on disk, or in memory if it is express."""
+        """Record that a node has a message on disk or, if it is express, in memory."""
         stream = message.stream
         message.order = stream.accepted
         stream.accepted += 1
@@ -197,7 +208,7 @@ class Ledger:
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:
-        """Record the number under which a source keeps one of its own messages until the OrderAck."""
+        """Record the number under which a source keeps one of its own messages until its OrderAck arrives."""
         message = self.messages.get(name)
         place = place_in_sequence(packet)
         if message is None or place is None:
@@ -224,7 +235,7 @@ class Ledger:
         self.waits(message)
 
     def purged(self, packets: list[bytes]) -> None:
-        """Record messages that leave an outgoing queue; an operator may have deleted them."""
+        """Record messages that leave an outgoing queue, possibly because an operator deleted them."""
         for packet in packets:
             message = self.messages.get(identity_of(packet))
             if message is not None and not message.deleted:
@@ -232,14 +243,14 @@ class Ledger:
                 self.tally["left an outgoing queue that was purged"] += 1
 
     def reply_is_set_aside(self, packet: bytes) -> None:
-        """Record a dead letter that is not an application's: an acknowledgment that a neighbour refuses."""
+        """Record a dead letter that is not an application's message, but an acknowledgment that a neighbor refuses."""
         message = self.messages.get(decode_message(packet).properties.correlation_id)
         if message is not None:
             message.replies_set_aside += 1
             self.tally["acknowledgment set aside"] += 1
 
     def told(self, node: WatchedNode, note: Note) -> None:
-        """Record that a source was told how a message ended unreceived."""
+        """Record that a source was told why a message ended without being received."""
         message = self.messages.get(identity(node.guid, int(note.facts["message_id"])))
         if message is not None:
             message.told.append(int(note.facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
@@ -253,7 +264,7 @@ class Ledger:
             self.tally["received"] += 1
 
     def given_back(self, messages: list[Message]) -> None:
-        """Record that a consumer has rolled back, or gone away."""
+        """Record that a consumer gave messages back by a rollback, or by going away."""
         waiting = messages[0].stream.waiting if messages else {}
         if any(other.position < messages[-1].position for other in waiting):
             self.tally["given back behind others"] += 1
@@ -263,7 +274,7 @@ class Ledger:
             self.waits(message)
 
     def look(self, node: WatchedNode) -> None:
-        """Record a core's own counts, because a killed one cannot be asked."""
+        """Record a core's own counts. Once it is killed, it cannot be asked for them."""
         for name, figure in node.core.counts().items() if node.core is not None else ():
             self.tally[f"core {name}"] += figure
 
@@ -288,7 +299,7 @@ class Ledger:
     # A store is hurt, or goes back
 
     def hurt(self, node: WatchedNode, store: Store) -> None:
-        """Record a restart: each damaged message is lost, or its source repeats it, or the log has it."""
+        """Record a restart with damaged messages. Each one is lost, or its source repeats it, or the log has it."""
         for key, hurt in list(node.disk.hurt.items()):
             queue, row = key >> POSITION_BITS, node.disk.row(key)
             assert row is not None, "what is hurt is there"
@@ -309,8 +320,7 @@ class Ledger:
                 message.stream.unsent.pop(message, None)
 
     def goes_back(self) -> None:
-        """Record that a store was restored to an earlier moment, so that the promises for accepted messages are
-        void."""
+        """Record that a store was restored to an earlier state. The promises for accepted messages are now void."""
         self.has_gone_back = True
         for message in self.accepted:
             message.is_unsure = True
@@ -350,7 +360,7 @@ class Ledger:
         return [one for one, message in found if message is not None and message.body in bodies]
 
     def refuses(self, end: End, glimpses: list[Glimpse]) -> None:
-        """Record that a node refuses these packets, which arrived at its end of a connection."""
+        """Record that a node refuses these packets, which arrived at its end of the connection."""
         self.tally["refused by closing"] += 1
         sender = end.peer.host
         if not isinstance(sender, WatchedNode):
@@ -367,5 +377,5 @@ class Ledger:
                 sender.tries_anew = True
 
     def is_forged(self, glimpse: Glimpse) -> bool:
-        """Return whether a packet is an acknowledgment that the scenario has forged."""
+        """Return whether a packet is an acknowledgment that was forged by the scenario."""
         return glimpse.identity[:16] + glimpse.body in self.forgeries

@@ -1,6 +1,6 @@
-"""Watches every disk and every wire of a world: writes events into the ledger, and reports broken invariants.
+"""Watches every disk and every wire of a world, writes events into the ledger, and reports broken invariants.
 
-Each invariant is checked at the moments when it could break.
+Each invariant is checked at the moments at which it could be broken.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})
 LETTERS: Final = IN_SEQUENCE | {SystemQueue.DEADLETTER.value, CHOSEN[False].name}
 WAYPOINTS: Final = frozenset(Waypoint)
 TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its-way"})
-"""A source's notes that it has learned how a message ended unreceived."""
+"""The notes with which a source says that it has learned how a message ended without being received."""
 
 
 class Oracle:
@@ -54,7 +54,7 @@ class Oracle:
 
     Args:
         ledger: the record of events.
-        breach: called with the name of an invariant and what broke it.
+        breach: a function that is called with the name of an invariant and what broke it.
     """
 
     def __init__(self, ledger: Ledger, breach: Callable[[str, str], None]) -> None:
@@ -66,12 +66,12 @@ class Oracle:
         """The identities of messages sent over a gap."""
 
     def check(self, name: str, reason: str | None) -> None:
-        """Report a breach, which stops the world, if there is a reason."""
+        """If there is a reason, report it as a breach, which stops the world."""
         if reason is not None:
             self._breach(name, reason)
 
     def holds(self, invariant: Callable[P, str | None], /, *facts: P.args, **named: P.kwargs) -> None:
-        """Check an invariant, and report a breach under its name."""
+        """Check an invariant. If it is broken, report a breach under its name."""
         self.check(invariant.__name__, invariant(*facts, **named))
 
     # A batch is on disk, or would be if it had writes
@@ -82,8 +82,8 @@ class Oracle:
         """Take a batch that will survive crashes from now on. The disk has not applied its writes yet.
 
         Args:
-            accepted: messages that applications sent in it.
-            received: messages that applications received for good in it.
+            accepted: the messages that applications sent in the batch.
+            received: the messages that applications received for good in the batch.
         """
         for message in accepted:
             self.ledger.accepts(node, message)
@@ -169,8 +169,7 @@ class Oracle:
             self._reply(node, packet)
 
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
-        """Take dead letters that leave their queue. Applications do not receive from it, so these letters were
-        recalled."""
+        """Take the dead letters that leave their queue. They were recalled, because no application receives them."""
         for first, last in writes.removals:
             if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
@@ -209,7 +208,7 @@ class Oracle:
             message.replies.append(message_class)
 
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
-        """Take a packet that a node has to send; a FinalAck counts as sent."""
+        """Take a packet that a node has to send. If it is a FinalAck, it counts as sent."""
         if not acknowledges(packet):
             return
         glimpse = Glimpse(packet)
@@ -230,7 +229,10 @@ class Oracle:
         self.holds(invariants.final_acks_tell_the_truth, self.ledger, node, message, message_class)
 
     def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
-        """Take a message put into an outgoing queue. If it is not transactional, it must not be passed on again."""
+        """Take a message that was put into an outgoing queue.
+
+        A message that is not transactional must not be passed on a second time.
+        """
         head = head_of(packet)
         hop_count = head.flags & HOP_COUNT
         if hop_count and not head.flags & TRANSACTIONAL:
@@ -262,7 +264,7 @@ class Oracle:
                 self.holds(invariants.endings_have_reasons, self.ledger, node, message, None)
 
     def _let_go(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
-        """Take messages that leave a sequence; the node may have let go of them without a letter."""
+        """Take the messages that leave a sequence. The node may have let go of them without dead letters."""
         for packet in _leaving(node, first, last, writes):
             message = self.ledger.message_in(packet)
             if message is not None and doubts.is_let_go(self.ledger, node, message):
@@ -272,7 +274,7 @@ class Oracle:
     # Applications receive
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
-        """Take the messages that a consumer will be given; return those that applications sent."""
+        """Take the messages that a consumer will be given. Return those that applications sent."""
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         self.holds(invariants.handed_out_as_it_was_sent, node, handed)
@@ -329,7 +331,7 @@ class Oracle:
                 node.called.add(end.peer.host.name)
 
     def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
-        """Take an OrderAck that leaves the node by which it was made."""
+        """Take an OrderAck that leaves the node that made it."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
@@ -402,7 +404,7 @@ class Oracle:
 
 
 def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
-    """Return the packets of a removal, from the disk and from the same batch."""
+    """Return the packets that a removal concerns, from the disk and from the same batch."""
     packets = [row.packet for row in node.disk.between(first, last)]
     return packets + [row.packet for row in writes.messages if first <= row.key <= last]
 

@@ -1,4 +1,4 @@
-"""Recounts the sums that a queue manager keeps so that it need not count every time."""
+"""Recounts the totals that a queue manager keeps so that it does not have to count every time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqproto.turn.effects import POSITION_BITS
 
 
 def sums_are_true(node: WatchedNode) -> str | None:
-    """Each kept sum equals a fresh count."""
+    """Each total that the node keeps equals a fresh count."""
     core = node.core
     for what, kept, counted in _sums(core.inspect(), node) if core is not None else ():
         if kept != counted:

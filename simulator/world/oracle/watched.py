@@ -1,4 +1,4 @@
-"""A node as the oracle sees it: its clocks, disk and connections, and the messages that have come to it."""
+"""A node as the oracle sees it: its clocks, disk and connections, and the messages that have arrived there."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.turn.effects import Batch
 
 BOOTED_MS: Final = 30_000
-"""The uptime, in milliseconds, of a machine when its queue manager starts."""
+"""The uptime, in milliseconds, that a machine has when its queue manager starts after a boot."""
 BEGUN_MS: Final = 1_000_000
 """The uptime, in milliseconds, of all machines when a world begins."""
 ROOMY: Final = Settings()
 REFUSED: Final = "a message that this node refuses"
-"""The reason with which a node closes a session if a scenario makes it refuse a message."""
+"""The reason that a node gives when it closes a session because a scenario makes it refuse a message."""
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
 @dataclass(slots=True)
 class Suspicion:
-    """A note by a node that its neighbour may refuse a message.
+    """What a node notes when its neighbor may be refusing a message.
 
-    refused: how often the neighbour has refused it.
-    alone: how often the neighbour has refused it since it last took another message.
+    refused: the number of times that the neighbor has refused the message.
+    alone: the number of times that it has refused the message since it last took another one.
     """
 
     refused: int = 1
@@ -40,92 +40,97 @@ class Suspicion:
 
 @dataclass(eq=False)
 class WatchedNode:
-    """The parts of a node at which the oracle may look; `core` is None while the node is down."""
+    """The parts of a node that the oracle may look at. `core` is None while the node is down."""
 
     is_node: ClassVar[bool] = True
 
     name: str
     queues: tuple[QueueDeclaration, ...]
-    """The queues that it hosts."""
+    """The queues that the node hosts."""
     settings: Settings
     events: EventQueue
     _: KW_ONLY
     has_sequences: bool
-    """Whether it is the source or the destination of transactional messages."""
+    """Whether the node is the source or the destination of transactional messages."""
     has_sparse_neighbours: bool
-    """Whether any node acknowledges sparsely."""
+    """Whether any node of the world acknowledges sparsely."""
     misreads_order_acks: bool
-    """Whether its OrderAcks name sequences in a way that only their receiver understands."""
+    """Whether the node's OrderAcks name sequences in a way that only their receiver understands."""
     largest_bytes: int
-    """A size above that of any packet."""
+    """An upper limit, in bytes, for the size of any packet."""
     least_window: int
     """The smallest window of any node in the world."""
     consumer_limit: int = 0
-    """The number of messages for which all its consumers together ask at a time."""
+    """The number of messages that all its consumers together can ask for at a time."""
     disk: Disk = field(default_factory=Disk)
-    """The contents that its store must have."""
+    """The contents that the node's store must have."""
     core: QueueManager | None = None
     batch: Batch = field(default_factory=Batch)
-    """The batch that it is carrying out, or has carried out last."""
+    """The batch that the node is carrying out, or the last one that it has carried out."""
     life: int = 0
-    """The number of its current life; an event meant for one life does not reach the next."""
+    """The number of the node's current life. An event meant for one life does not reach the next one."""
     committed_in: int = 0
     """The life that made the last commit, even if that was interrupted."""
     up_since_ms: int = 0
     lines: dict[str, Wire] = field(default_factory=dict)
-    """Its links, by the name of the node at the other end."""
+    """The node's links, by the name of the node at the other end."""
     ends: dict[int, End] = field(default_factory=dict)
-    """Its end of each connection that it has not closed, by session."""
+    """The node's end of each connection that it has not closed, by session."""
     strange: set[int] = field(default_factory=set)
-    """The sessions of this life that strangers have opened, under whatever name."""
+    """The sessions of this life that strangers have opened, whatever name they used."""
     stored: set[bytes] = field(default_factory=set)
-    """The identity of every message that has ever been on the disk."""
+    """The identities of all messages that have ever been on the disk."""
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
-    """The hop counts of packets that were passed on, by the identity and the body of their glimpses."""
+    """The hop counts of packets that arrived to be passed on, by the identity and the body in their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
-    """When each non-transactional message came, measured by the number of messages of its kind from its sender. This is
-    kept only if the node's history is short."""
+    """The times at which each non-transactional message arrived, if the node's history is short.
+
+    A time is the number of messages of the same kind that had arrived from the same sender.
+    """
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
-    """How many non-transactional messages came, by sender and whether they are recoverable."""
+    """The number of non-transactional messages that have arrived, by sender and by whether they are recoverable."""
     passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """The life in which it last took each non-transactional message that it has to pass on, and the hop count of the
-    message."""
+    """For each non-transactional message that the node passes on, the life in which it last took the message.
+
+    With it is the hop count that the message had.
+    """
     left: dict[bytes, int] = field(default_factory=dict)
-    """When each message, its own or another's, last left it."""
+    """The time at which each message last left the node, whether the message is its own or another node's."""
     shortened_ms: dict[int, int] = field(default_factory=dict)
-    """When messages last left an outgoing sequence for good, by its number."""
+    """The time at which messages last left each outgoing sequence for good, by the sequence's queue number."""
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
-    """The messages that a neighbour may refuse, as noted by the node in this life."""
+    """The messages that a neighbor may be refusing, as the node has noted in this life."""
     tries_anew: bool = False
     """Whether a session ended for another reason since the first suspect was noted."""
     refused_sessions: set[int] = field(default_factory=set)
     """The sessions of this life that ended because the neighbour refused something."""
     refused_ms: int = 0
-    """When a neighbour last refused something by closing the session, which stopped everything else."""
+    """The time at which a neighbor last refused something by closing the session, which stopped everything else."""
     paused: set[str] = field(default_factory=set)
     """The outgoing queues that an operator has paused."""
     was_held: bool = False
-    """Whether an operator has ever paused its outgoing queues."""
+    """Whether an operator has ever paused the node's outgoing queues."""
     may_say_one: bool = False
-    """Whether it may announce a window of one, as it does from the time when it pauses a queue until the end of that
-    turn."""
+    """Whether the node may announce a window of one.
+
+    It may from the moment when it pauses a queue until the end of that turn.
+    """
     may_wait_in_vain: bool = False
-    """Whether an acknowledgment for which it waits may have been lost when a store was restored to an earlier
-    moment."""
+    """Whether the node may be waiting for an acknowledgment that was lost when a store was restored."""
     called: set[str] = field(default_factory=set)
-    """The hosts to which it has sent messages over connections of its own, as far as its store knows."""
+    """The hosts to which the node has sent messages over connections that it opened, as far as its store knows."""
     has_met: bool = False
-    """Whether its store has had a message for this node, and so knows a sender."""
+    """Whether the node's store has ever had a message for this node, and therefore knows a sender."""
     was_put_back: bool = False
-    """Whether its store was replaced by another, and no life has begun since."""
+    """Whether the node's store was replaced by another one, and no life has begun since then."""
     queues_left: dict[str, bool] = field(default_factory=dict)
-    """Whether each queue that operators have deleted or made again exists on disk."""
+    """Whether a queue exists on disk, for each queue that operators have deleted or made again."""
     has_purged: bool = False
-    """Whether an operator has ever deleted messages that it had to send."""
+    """Whether an operator has ever deleted messages that the node had to send."""
     utc_offset_s: int = 0
-    """How many seconds its date is ahead of the world's."""
+    """The number of seconds by which the node's date is ahead of the world's."""
     uptime_offset_ms: int = BEGUN_MS
-    """How many milliseconds its uptime is ahead of the world's clock."""
+    """The number of milliseconds by which the node's uptime is ahead of the world's clock."""
     _moment: Moment = NEVER
 
     def __post_init__(self) -> None:
@@ -133,17 +138,17 @@ class WatchedNode:
 
     @property
     def running(self) -> QueueManager:
-        """Its queue manager, while it is up."""
+        """The node's queue manager. The node must be up."""
         assert self.core is not None, "only a node that is up can be asked"
         return self.core
 
     @property
     def now_ms(self) -> int:
-        """The world's clock."""
+        """The time on the world's clock, in milliseconds."""
         return self.events.now_ms
 
     def moment(self) -> Moment:
-        """Return this instant on the node's own clocks."""
+        """Return the present moment on the node's own clocks."""
         uptime_ms = self.events.now_ms + self.uptime_offset_ms
         moment = self._moment
         if moment.uptime_ms != uptime_ms:
@@ -152,28 +157,33 @@ class WatchedNode:
         return moment
 
     def jump_clock(self, seconds: int) -> None:
-        """Change the date but not the uptime."""
+        """Change the node's date but not its uptime."""
         self.utc_offset_s += seconds
         self._moment = NEVER
 
     def booted(self) -> None:
-        """Restart its uptime, because its machine was switched on again."""
+        """Reset the node's uptime, because its machine was switched on again."""
         self.uptime_offset_ms = BOOTED_MS - self.now_ms
         self._moment = NEVER
 
     def has_sent(self, name: bytes) -> bool:
-        """Return whether a message has left the node, or was sent on a connection that had broken without the node's
-        knowledge."""
+        """Return whether a message has left the node.
+
+        It has, too, if it was sent on a connection that had broken without the node's knowledge.
+        """
         return name in self.left or any(name in end.in_vain for end in self.ends.values())
 
     @property
     def forgets_soon(self) -> bool:
-        """Whether it remembers so few identifiers that a run may exceed that number."""
+        """Whether the node remembers so few identifiers that a run may have more of them."""
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Return whether the node may have forgotten a message before its second copy came. This is possible if, in
-        between, more messages of its kind came from its sender than twice the smallest window."""
+        """Return whether the node may have forgotten a message before a second copy of it arrived.
+
+        This is possible if, in between, more messages of the same kind arrived from its sender than twice the smallest
+        window.
+        """
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))
         )

@@ -1,7 +1,7 @@
 """One world as data: the nodes, their messages, and the faults.
 
 Only the scenario and the code determine a run. `draw` makes a scenario from a seed, and `shrink` makes a scenario
-smaller. A scenario can be kept as JSON for another run. Times are in milliseconds since the world began.
+smaller. A scenario can be stored as JSON and run again. Times are in milliseconds since the world began.
 """
 
 from __future__ import annotations
@@ -21,25 +21,30 @@ from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
 RESERVE_BYTES: Final = 12 << 10
-"""The number of bytes in a share of the reserve, in addition to the room for the largest message."""
+"""The size, in bytes, of a share of the reserve, without the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The size of a segment, in bytes, in a log as long as a node's. Nodes make longer segments, whose zeros would only
-take memory here."""
+"""The size of a segment, in bytes. The whole log is as long as a node's.
+
+A real node's segments are longer, and their zeros would only take memory here.
+"""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
-"""The date on every clock when a world begins, unless its scenario says otherwise."""
+"""The date that all clocks show when a world begins, unless its scenario says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """Two nodes that can connect to each other. Their data takes from `latency_ms` up to `jitter_ms` more."""
+    """Two nodes that can connect to each other.
+
+    Data between them takes at least `latency_ms`, and up to `jitter_ms` more.
+    """
 
     one: str
     other: str
     latency_ms: int = 1
     jitter_ms: int = 0
     cut_per_mille: int = 0
-    """How many of 1,000 pieces of data arrive in two parts."""
+    """The number of pieces of data, out of 1,000, that arrive in two parts."""
 
     @property
     def name(self) -> str:
@@ -50,10 +55,10 @@ class Cable:
 class Burst:
     """Messages that an application at `source` sends at one time to a queue of `target`.
 
-    kind: one of `traffic.KINDS`, which determines the queue and how they are sent.
-    sizes_bytes: the sizes of their bodies, which are used in turn; if empty, `size_bytes` is the size of all.
+    kind: one of `traffic.KINDS`, which determines the queue and how the messages are sent.
+    sizes_bytes: the sizes of their bodies, which are used in turn; if empty, each has `size_bytes`.
     together: whether they are one transaction, if they are transactional.
-    also: other nodes whose queue of that kind gets a copy of each message.
+    also: other nodes; their queue of that kind also gets a copy of each message.
     encrypted, signed: whether the messages are encrypted or signed; messages to a direct format name cannot be.
     chooses: whether their source chooses one of its own queues for failed messages.
     """
@@ -75,17 +80,17 @@ class Burst:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """All nodes to which each of its messages goes."""
+        """All nodes to which each of the burst's messages is sent."""
         return self.target, *self.also
 
     @property
     def largest_bytes(self) -> int:
-        """An upper limit for the size of its largest body."""
+        """An upper limit, in bytes, for the size of the burst's largest body."""
         return max(self.size_bytes, *self.sizes_bytes, 0)
 
     @property
     def bodies_bytes(self) -> int:
-        """The total size of its messages' bodies."""
+        """The total size, in bytes, of the bodies of the burst's messages."""
         sizes_bytes = self.sizes_bytes or (self.size_bytes,)
         return sum(sizes_bytes[index % len(sizes_bytes)] for index in range(self.count))
 
@@ -95,17 +100,18 @@ class Consumer:
     """An application that receives from a queue of `node` again and again.
 
     limit: the number of messages for which it asks at once.
-    hold_ms: how long it works on them before it commits.
-    holds_ms: these times, used in turn, if they differ; if empty, `hold_ms` is used.
-    pause_ms: how long it rests after that.
-    begins_ms: when it asks for the first time.
-    rolls_back_every: how often it gives them back instead: 3 for every third time; 0 for never.
-    leaves_every: how often, in the same way, it goes away without notice.
-    rejects_every: how often, in the same way, it refuses them for good.
-    chokes_every: how many of a source's messages are poison for it and are given back: 3 for every third; 0 for none.
-    asks_twice: whether it asks again, in vain, before it gets an answer, and before it has settled.
-    gives_up_after: the number of deliveries after which it refuses poison for good, as it does if that number is
-        unknown; 0 for never.
+    hold_ms: the time for which it works on them before it commits.
+    holds_ms: such times, used in turn, if they differ; if empty, `hold_ms` is used.
+    pause_ms: the time for which it rests after that.
+    begins_ms: the time at which it asks first.
+    rolls_back_every: how often it gives them back instead: 3 means every third time; 0 means never.
+    leaves_every: how often it goes away without notice, in the same form.
+    rejects_every: how often it refuses them for good, in the same form.
+    chokes_every: which of a source's messages are poison for it, so that it gives them back: 3 means every third one; 0
+        means none.
+    asks_twice: whether it asks again, in vain, both before it has an answer and before it has settled.
+    gives_up_after: the number of deliveries after which it refuses poison for good; 0 means never. If the number of
+        deliveries is unknown, it refuses the poison, too.
     """
 
     node: str
@@ -126,10 +132,11 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong, once. faults/table.py says what each kind does.
+    """Something that goes wrong once. faults/table.py says what each kind does.
 
-    where: a node's name, or `a-b` for the link between two.
-    value: the strength, if the kind has one, such as milliseconds of a flush, bytes of room, or seconds of a jump.
+    where: the name of a node, or `a-b` for the link between two nodes.
+    value: the strength, if the kind has one, such as the milliseconds of a flush, the bytes of room, or the seconds of
+        a jump.
     """
 
     at_ms: int
@@ -141,11 +148,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """The values at which counters begin. They are near the ends of the counters, so that a short run reaches these.
+    """The values at which counters begin. They are close to the counters' ends, so that a short run reaches the ends.
 
-    session: how many messages each session seems to have carried already, for both ends.
-    sequence: how many messages have already left each outgoing sequence.
-    message_id: how many MessageIDs each node has already used.
+    session: the number of messages that both ends of each session seem to have carried already.
+    sequence: the number of messages that have already left each outgoing sequence.
+    message_id: the number of MessageIDs that each node has already used.
     """
 
     session: int = 0
@@ -158,42 +165,44 @@ class Scenario:
     """A whole world. `storm_ms` is the time at which the faults end and the calm begins."""
 
     seed: int
-    """The seed of the run's dice, which decide how long a packet takes and where a stream is cut."""
+    """The seed of the run's dice. They decide how long a packet takes and where a stream is cut, for example."""
     nodes: tuple[str, ...]
     links: tuple[Cable, ...]
     bursts: tuple[Burst, ...]
     consumers: tuple[Consumer, ...] = ()
     faults: tuple[Fault, ...] = ()
     settings: dict[str, int] = field(default_factory=dict)
-    """The fields of `mqproto.Settings` that do not have their defaults, for all nodes."""
+    """The fields of `mqproto.Settings` that have other values than their defaults. They apply to all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
-    """The window_size of nodes that have their own value."""
+    """The window_size of each node that has its own value."""
     rooms: dict[str, int] = field(default_factory=dict)
-    """The quota_bytes of nodes that have their own value."""
+    """The quota_bytes of each node that has its own value."""
     askers: tuple[str, ...] = ()
-    """The nodes that ping before they connect, like Windows up to Server 2003; all nodes answer."""
+    """The nodes that ping before they connect, like Windows up to Server 2003. All nodes answer Pings."""
     doubters: tuple[str, ...] = ()
-    """The nodes that give up sent messages when these expire, as in figure 9 of [MS-MQQB]."""
+    """The nodes that give up sent messages when the messages expire, as in figure 9 of [MS-MQQB]."""
     routes: dict[str, int] = field(default_factory=dict)
-    """The number of the shortest route that a node takes if there are several; by default the first."""
+    """For each node, which one of several shortest routes it takes, by number; by default, the first."""
     costs: dict[str, int] = field(default_factory=dict)
-    """The costs of links, by name, if nodes ask a Router for the cheapest routes."""
+    """The costs of links, by name, if nodes ask a Router for the cheapest routes; otherwise empty."""
     quota_bytes: int = 0
-    """The quota of each application's queue, in bytes; 0 for none."""
+    """The quota of each application's queue, in bytes; 0 if there is no quota."""
     strangers: bool = False
     """Whether strangers may send to the applications' queues."""
     unmet: bool = False
-    """Whether no node knows any other, so that they meet by direct format names."""
+    """Whether no node knows any other node, so that they find each other only by direct format names."""
     uncalled: str = ""
-    """A node that nobody can call, as if behind a firewall; empty for none."""
+    """A node that nobody can call, as if it were behind a firewall; empty if there is none."""
     storm_ms: int = 10_000
     begins_utc_s: int = START_UTC_S
-    """The date on every clock when the world begins."""
+    """The date that all clocks show when the world begins."""
     counters: Counters | None = None
     """The values at which counters begin; None if all begin at 0."""
     log_bytes: int = 0
-    """The approximate number of bytes that a store's log holds before they go to the tables; 0 for as many as a node's
-    log holds."""
+    """The approximate number of bytes in a store's log before they are moved to the tables.
+
+    0 means as many as in a real node's log.
+    """
 
     @property
     def limits(self) -> LogLimits:
@@ -258,7 +267,7 @@ def as_json(scenario: Scenario) -> str:
 
 
 def from_json(text: str | bytes) -> Scenario:
-    """Return the scenario in a text from `as_json`.
+    """Return the scenario in a text that `as_json` wrote.
 
     Raises:
         UsageError: the text is not a scenario.

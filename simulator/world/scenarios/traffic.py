@@ -26,53 +26,53 @@ from mqproto.wire.guid import Guid
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
-"""A source's administration queue, where it learns the outcomes of its messages."""
+"""A source's administration queue, from which it learns the outcomes of its messages."""
 CHOSEN: Final[Mapping[bool, QueueDeclaration]] = {
     True: QueueDeclaration("failed-orders", 19, transactional=True),
     False: QueueDeclaration("failed-notes", 20),
 }
-"""The queues that a source chooses for dead letters, by whether their messages are transactional."""
+"""The queues that a source chooses for dead letters: one if the messages are transactional, one if not."""
 QUEUES: Final = (ORDERS, NOTES)
-"""The queues of each target of a burst."""
+"""The queues that every target of a burst has."""
 VISITING: Final = b"from a stranger"
-"""The body of messages from strangers that may send."""
+"""A text in the body of each message from a stranger that is allowed to send."""
 SECRET: Final = b"for nobody else "
-"""A part of the body of each message that has to be encrypted."""
+"""A text in the body of each message that has to be encrypted."""
 SIGNER: Final = "application"
 """The name under which each node signs."""
 SHA_256: Final = 0x800C
-"""The hash for signatures, because SHA-512 is too long for keys of 512 bits.  [MS-MQMQ] 2.2.19.3"""
+"""The hash algorithm for signatures. SHA-512 is too long for keys of 512 bits.  [MS-MQMQ] 2.2.19.3"""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
 LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
-"""The message classes with which a message may end when its time is over."""
+"""The message classes with which a message may end when it has expired."""
 WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
 """The fields of a draft that ask for a FinalAck."""
 
 
 class Promise(Enum):
-    """The promise for a message."""
+    """What is promised for a message."""
 
     ONCE_IN_ORDER = auto()
-    """It is delivered exactly once, after all messages that were sent before it, or it ends for a given reason."""
+    """It is delivered exactly once, after all messages that were sent before it, or it ends for a known reason."""
     ONCE = auto()
-    """It is delivered exactly once, as long as its identifier is remembered, or it ends for a given reason."""
+    """It is delivered exactly once, as long as its identifier is remembered, or it ends for a known reason."""
     NOTHING = auto()
     """It may be lost in a crash, and after a crash it may arrive twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of messages.
+    """One kind of message.
 
     queue: the identifier of the destination queue.
-    draft: the fields with which the message is sent, besides its body.
-    direct: whether it goes by a direct format name, to a neighbour only.
+    draft: the fields with which the message is sent, apart from its body.
+    direct: whether it is sent to a direct format name; if so, only to a neighbor.
     unmet: whether its source knows its destination only by that name.
     endings: the classes with which it may, by its nature, end without being received.
     undeliverable: whether it always ends without being received.
-    acknowledged: whether acknowledgments go to the source's administration queue.
+    acknowledged: whether acknowledgments are sent to the source's administration queue.
     """
 
     promise: Promise
@@ -90,16 +90,16 @@ class Kind:
 
     @property
     def dead_lettered(self) -> bool:
-        """Whether it goes to a dead-letter queue if it ends without being received."""
+        """Whether a message is put into a dead-letter queue if it ends without being received."""
         return bool(self.draft.get("journal_negative"))
 
     @property
     def asks_final_ack(self) -> bool:
-        """Whether its source waits to learn its final outcome."""
+        """Whether a message's source waits to learn its final outcome."""
         return self.transactional and bool(WISHES & self.draft.keys())
 
     def draft_at(self, source: Guid) -> Mapping[str, Any]:
-        """Return the draft's fields for a message from this source."""
+        """Return the fields of the draft for a message from this source."""
         if not self.acknowledged:
             return self.draft
         return {**self.draft, "admin_queue": rf"PRIVATE={guid_text(source)}\{REPLIES.identifier:X}"}
@@ -182,7 +182,7 @@ _KNOWN: Final[Mapping[str, Kind]] = {
 }
 
 UNMET: Final = " to a stranger"
-"""The suffix of kinds for a destination that is known only by its address."""
+"""The suffix of the kinds of messages whose destination is known only by its address."""
 KINDS: Final[Mapping[str, Kind]] = {
     **_KNOWN,
     **{
@@ -199,12 +199,12 @@ def to_a_stranger(kind: str) -> str:
 
 
 def by_its_guid(kind: str) -> str:
-    """Return the most similar kind for a destination that can call others but cannot be called."""
+    """Return the most similar kind for a destination that can call other nodes but cannot be called."""
     return kind if kind + UNMET in KINDS else "transactional"
 
 
 def destination(target: str, kind: Kind) -> Destination:
-    """Return the destination queue of a kind under the name that an application uses."""
+    """Return the destination queue for a kind, under the name that an application uses."""
     manager = guid_of(target)
     if kind.direct:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
@@ -218,15 +218,15 @@ def destination(target: str, kind: Kind) -> Destination:
 class Stream:
     """The messages from one source to one queue under one name.
 
-    waiting: the messages that can be handed out from that queue, from any source, under any name.
-    unsent: non-transactional messages that have not left their source yet, and certainly will.
+    waiting: the messages that can be handed out from that queue, from any source and under any name.
+    unsent: the non-transactional messages that are yet to leave their source, and certainly will.
     """
 
     waiting: dict[Message, None]
     unsent: dict[Message, None] = field(default_factory=dict)
     accepted: int = 0
     arrived: int = -1
-    """The `order` of the last message that was put into its queue."""
+    """The `order` of the stream's last message that was put into its queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,63 +239,71 @@ class Message:
     identity: bytes
     body: bytes
     order: int = 0
-    """Its number in its stream, which it got when it was accepted."""
+    """The message's number in its stream, assigned when the message was accepted."""
     accepted_ms: int = -1
     accepted_s: int = 0
-    """SentTime: the date at its source when it was accepted."""
+    """The message's SentTime: its source's date when the message was accepted."""
     place: tuple[tuple[int, int], int] | None = None
-    """TxSequenceID and number, if it is transactional and goes to another node."""
+    """The TxSequenceID and the number of a transactional message for another node; None for other messages."""
     position: int = 0
-    """Its position in its destination's queue. Later messages have higher positions."""
+    """The message's position in its destination's queue. Later messages have higher positions."""
     arrivals: int = 0
-    """How often it was put into its destination's queue."""
+    """The number of times that it was put into its destination's queue."""
     was_forgotten: bool = False
-    """Whether it came again when its destination may have forgotten it, so that there are several copies."""
+    """Whether it arrived again when its destination may have forgotten it, so that there are several copies."""
     passed_again: bool = False
-    """Whether a node on its way had it twice because it had died in between, so that each copy ends separately."""
+    """Whether a node on its way took it twice because the node had died in between.
+
+    If so, each copy ends separately.
+    """
     is_out: bool = False
     """Whether a consumer has it and has not settled it."""
     life: int | None = None
     """The life of the destination node in which it was put into its queue."""
     given_back: int = 0
-    """How often consumers gave it back."""
+    """The number of times that consumers gave it back."""
     delivery_count: int = 0
-    """How often it was handed out, according to its queue manager."""
+    """The number of times that it was handed out, according to its queue manager."""
     receipts: int = 0
-    """How often an application received it for good."""
+    """The number of times that an application received it for good."""
     gone: int = 0
-    """How often it left its destination's queue for another reason."""
+    """The number of times that it left its destination's queue in any other way."""
     size_bytes: int = 0
-    """The size of its packet, if it is transactional and goes to another node."""
+    """The size of its packet, in bytes, if it is transactional and is sent to another node."""
     deleted: bool = False
     """Whether it left an outgoing queue that an operator had purged."""
     refusals: list[int] = field(default_factory=list)
-    """The classes of its destination's negative acknowledgments for it."""
+    """The classes of the negative acknowledgments that its destination sent for it."""
     lost_copies: list[int] = field(default_factory=list)
-    """The classes with which queue managers on its way reported that it ended there. Another copy may arrive."""
+    """The classes with which queue managers on its way reported that a copy of it ended there.
+
+    Another copy may still arrive.
+    """
     letters: list[tuple[str, int]] = field(default_factory=list)
-    """The nodes that put it into a dead-letter queue, and the classes."""
+    """Each node that put it into a dead-letter queue, with the class."""
     in_doubt: bool = False
-    """Whether it was put into a dead-letter queue when it might have arrived."""
+    """Whether it was put into a dead-letter queue although it might have arrived."""
     was_not_encrypted: bool = False
-    """Whether its source let go of it because the source could no longer encrypt it."""
+    """Whether its source let go of it because it could no longer be encrypted."""
     let_go: bool = False
-    """Whether its source let go of it without a letter before it had arrived or been refused."""
+    """Whether its source let go of it, without a dead letter, before it had arrived or been refused."""
     sent_again: bool = False
     """Whether an operator has sent its dead letter again, as another message."""
     journaled: int = 0
-    """How often it was put into its source's journal."""
+    """The number of times that it was put into its source's journal."""
     told: list[int] = field(default_factory=list)
     """The classes of the refusals that its source has noted."""
     replies: list[int] = field(default_factory=list)
-    """The classes of the acknowledgments that came to its source's administration queue."""
+    """The classes of the acknowledgments that arrived in its source's administration queue."""
     replies_set_aside: int = 0
-    """How many acknowledgments for it are in a dead-letter queue because a neighbour refused them."""
+    """The number of its acknowledgments that are in a dead-letter queue because a neighbor refused them."""
     was_hurt: bool = False
-    """Whether its only copy was damaged. If so, the message is lost, whatever nodes reported about it before."""
+    """Whether its only copy was damaged. If so, it is lost, whatever nodes have reported about it before."""
     is_unsure: bool = False
-    """Whether a store was restored to an earlier moment after the message was accepted, so that it may be lost, or
-    arrive again."""
+    """Whether a store was restored to an earlier state after the message was accepted.
+
+    If so, the message may be lost, or may arrive again.
+    """
 
     def __str__(self) -> str:
         burst = self.burst
@@ -303,15 +311,17 @@ class Message:
 
 
 def body_of(burst: Burst, number: int, index: int) -> bytes:
-    """Return the body of message `index` of burst `number`, which consists of its name, a secret, and padding to its
-    size."""
+    """Return the body of message `index` of burst `number`.
+
+    It consists of the message's name, a secret if it is to be encrypted, and padding up to its size.
+    """
     sizes_bytes = burst.sizes_bytes or (burst.size_bytes,)
     named = f"{number}.{index} ".encode() + SECRET * burst.encrypted
     return named.ljust(sizes_bytes[index % len(sizes_bytes)], b".")
 
 
 def wishes_of(burst: Burst) -> dict[str, Any]:
-    """Return the fields of a draft for its encryption, its signature and its dead-letter queue."""
+    """Return the fields of a draft that concern its encryption, its signature and its dead-letter queue."""
     wishes: dict[str, Any] = {}
     if burst.encrypted:
         wishes["privacy_level"] = STRONG

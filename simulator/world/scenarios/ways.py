@@ -14,10 +14,9 @@ ALIKE: Final[Mapping[str, int]] = {}
 def steps_between(
     nodes: Iterable[str], links: Iterable[Cable], costs: Mapping[str, int] = ALIKE
 ) -> dict[tuple[str, str], list[str]]:
-    """Return, for each connected pair of nodes, the neighbours of the first node that are one step nearer to the
-    second.
+    """Return, for each connected pair of nodes, the first node's neighbors that are a step nearer to the second.
 
-    A message that takes any of these steps at each node reaches the goal, because no choice of steps leads in a circle.
+    A message that takes any of these steps at each node reaches its goal, because no choice of steps leads in a circle.
 
     costs: the costs of links, by name; 1 by default.
     """

@@ -2,9 +2,9 @@
 
 Each server is a process with a JetStream domain and a store, and is a leaf node of the server before it. The producer
 publishes to the stream of the first server. Each further stream mirrors the one before it, and the last server has the
-consumer. Producer and consumer are in this process, like the applications of our nodes (row.py), and use connections
-that we wrote. It takes 13 µs of processor time to publish a message, get its confirmation, receive and acknowledge it.
-With nats-py it took about 360 µs, four times as much as three servers need.
+consumer. The producer and the consumer are in this process, like the applications of our nodes (row.py), and use
+connections that we wrote. With these, it takes 13 µs of processor time to publish a message, get its confirmation, and
+receive and acknowledge it. With nats-py it took about 360 µs, four times as much as three servers need.
 docs.nats.io/reference/reference-protocols/nats-protocol
 """
 
@@ -44,20 +44,23 @@ NOTE: Final = (
 TIMEOUT_S: Final = 30.0
 READ_BYTES: Final = 262_144
 NUMBER_BYTES: Final = 8
-"""The size of a message's number, with which its body begins."""
+"""The size, in bytes, of the number with which a message's body begins."""
 UNACKNOWLEDGED: Final = 1_000
-"""The limit on messages that a consumer has not acknowledged yet: JetStream's default."""
+"""The maximum number of messages that a consumer has yet to acknowledge. It is JetStream's default."""
 SUBJECT: Final = b"orders"
 DELIVERIES: Final = b"deliveries"
 CONNECT: Final = (
     b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"lang":"python","version":"1"}\r\n'
 )
 UNTIL_INPUT_ENDS: Final = '"$0" -c "$1" & server=$!; cat > /dev/null; kill $server; wait'
-"""A shell command that ends the server when its input ends, so no server outlives us, however we end."""
+"""A shell command that runs a server, and ends it when the command's input ends.
+
+So no server outlives this process, however it ends.
+"""
 
 
 class Delivered(NamedTuple):
-    """A message to one of our subscriptions. `reply` is empty if nobody asks for an answer."""
+    """A message for one of our subscriptions. `reply` is empty if no answer is wanted."""
 
     subject: bytes
     reply: bytes
@@ -65,9 +68,9 @@ class Delivered(NamedTuple):
 
 
 class Incoming:
-    """Bytes from a server, in pieces of any size: lines, some of which announce a payload and its size.
+    """Bytes from a server, in pieces of any size. They are lines; some announce a payload and its size.
 
-    pings: how many requests for a PONG have not been answered yet.
+    pings: the number of requests for a PONG that have not been answered yet.
     """
 
     def __init__(self) -> None:
@@ -109,7 +112,7 @@ def published(subject: bytes, payload: bytes, reply: bytes) -> bytes:
 
 
 def subscribed(subject: bytes, number: int) -> bytes:
-    """Return the bytes that ask for messages; the number must be one that this connection has not used yet."""
+    """Return the bytes that ask for messages. The number must be a new one for this connection."""
     return b"SUB %b %d\r\n" % (subject, number)
 
 
@@ -126,9 +129,9 @@ def answered(payload: bytes) -> dict[str, Any]:
 
 
 class Connection:
-    """A connection to a server, which a single task reads; `connected` makes it.
+    """A connection to a server. Only one task reads it. `connected` makes it.
 
-    inbox: the subject below which answers come to this connection.
+    inbox: the prefix of the subjects at which answers come to this connection.
     """
 
     def __init__(self, stream: trio.abc.Stream, inbox: bytes) -> None:
@@ -138,12 +141,12 @@ class Connection:
         self.inbox = inbox
 
     async def send(self, data: bytes) -> None:
-        """Send whole commands; several tasks may call this."""
+        """Send whole commands. Several tasks may call this at the same time."""
         async with self._turn:
             await self._stream.send_all(data)
 
     async def receive(self) -> list[Delivered]:
-        """Return the next message, or several that have come together.
+        """Return the next message, or several messages that have arrived together.
 
         Raises:
             BenchError: the server complains or ends the connection.
@@ -189,12 +192,12 @@ async def connected(address: tuple[str, int], name: str) -> AsyncIterator[Connec
 
 
 class Stretch:
-    """A stretch of traffic: the messages sent, and their outcome.
+    """A stretch of traffic: the messages that were sent, and their outcome.
 
     Args:
-        body_bytes: the size of each body, at least 8.
-        window: how many messages may be unconfirmed.
-        first: how many messages the servers have had before.
+        body_bytes: the size of each body, in bytes; at least 8.
+        window: the maximum number of unconfirmed messages.
+        first: the number of messages that the servers have already had.
     """
 
     def __init__(
@@ -258,7 +261,10 @@ class Stretch:
             self._news = trio.Event()
 
     async def _receive(self, count: int) -> None:
-        """Take and acknowledge `count` messages; acknowledging the last of a group covers the group."""
+        """Take `count` messages and acknowledge them.
+
+        The acknowledgment of the last message in a group covers the whole group.
+        """
         waiting = 0
         while len(self.received) < count or waiting:
             found = await self._consumer.receive()
@@ -275,10 +281,10 @@ class Stretch:
                 await self._consumer.send(published(last, b"+ACK", self._consumer.inbox + b"acknowledged"))
 
     async def passed(self, count: int, sending: Awaitable[None], takes_s: float = 0.0) -> None:
-        """Send, take all confirmations and messages, and check them.
+        """Send the messages, take all confirmations and messages, and check them.
 
         Raises:
-            BenchError: a message was lost, came twice, out of order or altered, or it took too long.
+            BenchError: a message was lost or altered, or arrived twice or out of order, or it took too long.
         """
         with trio.move_on_after(takes_s + patience_s(count)) as patience:
             async with trio.open_nursery() as nursery:
@@ -314,7 +320,7 @@ class Chain:
         """Send as fast as the first server confirms, and receive all messages.
 
         Raises:
-            BenchError: a message was lost, came twice, out of order or altered, or it took too long.
+            BenchError: a message was lost or altered, or arrived twice or out of order, or it took too long.
         """
         return await self._measured(count, body_bytes, window, lambda stretch: stretch.send_fast(count))
 
@@ -379,7 +385,7 @@ class Chain:
 
 
 def program() -> str:
-    """Return where the server's program is: beside this Python, where pip puts it, or on PATH.
+    """Return the path of the server's program. It is next to this Python, where pip puts it, or on PATH.
 
     Raises:
         UsageError: it is in neither place.
@@ -392,10 +398,12 @@ def program() -> str:
 
 @asynccontextmanager
 async def chain_of(*, flushed: bool) -> AsyncIterator[Chain]:
-    """Provide three servers in a row for the block, in a temporary folder; they end with the block, however it ends.
+    """Provide three servers in a row for the block, in a temporary folder.
+
+    They end with the block, however it ends.
 
     Raises:
-        NodeError: a server does not start; the text is its own last line.
+        NodeError: a server does not start; the text is the last line of its own output.
         UsageError: there is no server program here.
     """
     server = program()
@@ -412,7 +420,7 @@ async def chain_of(*, flushed: bool) -> AsyncIterator[Chain]:
 
 
 def _told_by(server: Server) -> str:
-    """Return the server's version, and whether it flushes before it confirms, as it reports them."""
+    """Return what the server reports: its version, and whether it flushes before it confirms."""
     with urllib.request.urlopen(f"{server.monitor}/varz", timeout=TIMEOUT_S) as answer:
         told = json.load(answer)
     is_always = told["jetstream"]["config"].get("sync_always", False)
@@ -423,8 +431,8 @@ def config_of(name: str, folder: Path, leaves: str, leaf_of: str, *, flushed: bo
     """Return the configuration of one server.
 
     Args:
-        leaves: the address where it listens for leaf nodes.
-        leaf_of: the same address of the server before it; empty for the first.
+        leaves: the address at which it listens for leaf nodes.
+        leaf_of: the address at which the previous server listens for them; empty for the first server.
     """
     remotes = f', remotes: [{{ urls: ["nats-leaf://{leaf_of}"] }}]' if leaf_of else ""
     sync = ", sync_interval: always" if flushed else ""
@@ -469,7 +477,7 @@ async def _running(server: str, name: str, folder: Path, config: str) -> AsyncIt
 
 
 def _written(folder: Path, config: str) -> Path:
-    """Return the file with a configuration, after writing it."""
+    """Write a configuration to a file, and return the file's path."""
     folder.mkdir()
     file = folder / "server.conf"
     file.write_text(config, "utf-8")
@@ -477,7 +485,10 @@ def _written(folder: Path, config: str) -> Path:
 
 
 def _ready(name: str, folder: Path) -> Server | None:
-    """Return where a server listens, from its file nats-server_PID.ports; None before it listens."""
+    """Return the server with its address, as found in its file nats-server_PID.ports.
+
+    The result is None if the server is not listening yet.
+    """
     for file in folder.glob("*.ports"):
         with suppress(ValueError):
             ports = json.loads(file.read_text("utf-8"))

@@ -1,8 +1,8 @@
-"""Nodes in a row, each a process with a store, and an application at each end; most benchmarks use them.
+"""Nodes in a row, each a process with a store, and an application at each end. Most benchmarks use them.
 
-The applications share one process, this one, which is called the client. Like other applications it takes processor
-time from the nodes, but it is not a node: its time is counted separately. It keeps what it needs to check every
-message. No garbage collector goes through all of that again and again, just as in a real application.
+The applications share one process, this one, which is called the client. Like other applications, it takes processor
+time from the nodes, but it is not a node, so its time is counted separately. It keeps what it needs to check every
+message. As in a real application, no garbage collector goes through all of that again and again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ WINDOW: Final = 64
 """The default WindowSize of every session, which is also MSMQ's."""
 WARM_UP_MESSAGES: Final = 2_000
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
-"""The names of a row of three."""
+"""The names of the nodes in a row of three."""
 CLIENT: Final = "client"
 QUEUE: Final = "orders"
 PATIENCE_S: Final = 60.0
 PATIENCE_PER_MESSAGE_S: Final = 0.002
 AWAY_S: Final = 3_600.0
-"""How long, in seconds, a node may be down before its client gives up; measurements give up sooner."""
+"""The time, in seconds, for which a node may be down before its client gives up.
+
+Measurements give up sooner.
+"""
 LOOK_S: Final = 0.03
 KEY_BITS: Final = 2_048
 SETTINGS: Final = """
@@ -53,19 +56,21 @@ resend_timeouts_medium_s = 2
 resend_timeouts_long_s = 5
 resend_timeouts_final_s = 10
 """
-"""The settings of the shipped topologies: a broken connection is back within a second or two, where Windows waits for
-minutes.
+"""The settings of the shipped topologies.
+
+With them, a broken connection is back within a second or two, whereas Windows waits for minutes.
 """
 
 
 def in_a_row(
     names: Sequence[str] = THREE, window: int = WINDOW, queues: Mapping[str, Sequence[str]] | None = None
 ) -> Topology:
-    """Return nodes of which each is linked to the next, on free ports.
+    """Return a topology whose nodes are each linked to the next one, on free ports.
 
     Args:
         window: the WindowSize of every session.
-        queues: by node, the names of its queues; by default the last node has one. All of them are transactional.
+        queues: the names of each node's queues, by node; by default, only the last node has one. All of them are
+            transactional.
     """
     return linked(names, list(pairwise(names)), window, queues or {names[-1]: [QUEUE]})
 
@@ -73,7 +78,7 @@ def in_a_row(
 def linked(
     names: Sequence[str], links: Sequence[tuple[str, str]], window: int, queues: Mapping[str, Sequence[str]]
 ) -> Topology:
-    """Return nodes and the links between them, on free ports; otherwise like `in_a_row`."""
+    """Return a topology with these nodes and links, on free ports; otherwise like `in_a_row`."""
     lines = [f"{SETTINGS}window_size = {window}"]
     for name in names:
         lines.append(f"[node.{name}]")
@@ -86,11 +91,11 @@ def linked(
 class Flow:
     """The times and costs of a stretch of traffic.
 
-    duration_s: from before the first message was sent until the last was received and committed.
-    settled_s: until the sender knew that all had arrived.
-    cpu_s: user and system time by process until then; None if the kernel does not report it.
-    flushes: how often each node's store flushed until then.
-    delays_ms: for each message, from when it was due to be sent until its consumer had it; in order of size.
+    duration_s: the time from before the first message was sent until the last was received and committed.
+    settled_s: the time until the sender knew that all messages had arrived.
+    cpu_s: the user and system time of each process until then; None if the kernel does not report it.
+    flushes: the number of times that each node's store had flushed by then.
+    delays_ms: for each message, the time from when it was due until its consumer had it; sorted by size.
     """
 
     messages: int
@@ -106,11 +111,17 @@ class Flow:
 
     @property
     def settled_per_s(self) -> float:
-        """Return how many messages a second arrived, received or not; this is for queues that are not empty."""
+        """Return how many messages arrived per second, whether received or not.
+
+        This is for queues that are not empty.
+        """
         return self.messages / self.settled_s
 
     def cpu_us(self, *names: str) -> float | None:
-        """Return the processor time per message, in µs, of these processes; by default of all but the client."""
+        """Return the processor time that these processes took per message, in µs.
+
+        By default, it is that of all processes except the client.
+        """
         taken = [self.cpu_s[name] for name in names or self.cpu_s.keys() - {CLIENT}]
         return None if None in taken else 1e6 * sum(filter(None, taken)) / self.messages
 
@@ -130,7 +141,11 @@ class Row:
     def traffic(
         self, bodies: Bodies, to: str = "", queues: Sequence[str] = (QUEUE,), *, together: bool = False
     ) -> Traffic:
-        """Return traffic from the first node to queues of another, by default the last; `together` as for `Traffic`."""
+        """Return traffic from the first node to queues of another node, which by default is the last one.
+
+        Args:
+            together: the same as for `Traffic`.
+        """
         to = to or self.names[-1]
         return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, bodies, together=together)
 
@@ -143,10 +158,10 @@ class Row:
         *,
         together: bool = False,
     ) -> Flow:
-        """Send as fast as the sender accepts, and receive all messages; arguments as for `traffic`.
+        """Send as fast as the sender accepts, and receive all messages. The arguments are those of `traffic`.
 
         Raises:
-            BenchError: a message was lost, came twice, out of order or altered, or it took too long.
+            BenchError: a message was lost or altered, or arrived twice or out of order, or it took too long.
         """
         traffic = self.traffic(bodies, to, queues, together=together)
         flow = await self.measured(traffic, count, traffic.send_fast)
@@ -169,13 +184,15 @@ class Row:
         send: Callable[[int], Awaitable[None]],
         takes_s: float = 0.0,
     ) -> Flow:
-        """Send and receive `count` messages. A caller that receives messages other than those sent checks them itself.
+        """Send and receive `count` messages.
+
+        If the messages received are not those that were sent, the caller must check them.
 
         Args:
-            takes_s: how long it takes at least.
+            takes_s: the minimum time that this takes.
 
         Raises:
-            BenchError: it took too long, as when a message was lost.
+            BenchError: it took too long, for example because a message was lost.
         """
         flushes_before = await self.flushes()
         cpu_before_s = {**self.cpu_s(), CLIENT: time.process_time()}
@@ -205,7 +222,7 @@ class Row:
         """Wait until the sender has an OrderAck for each of `count` messages, and no node has one left to pass on.
 
         Raises:
-            BenchError: that did not happen in good time.
+            BenchError: this did not happen in time.
         """
         # The sender is the last to know, so it is asked first; with many queues an answer takes long.
         for name, client in self.clients.items():
@@ -228,17 +245,17 @@ class Row:
 
 
 async def waiting(client: Client) -> int:
-    """Return how many messages wait in a node's outgoing queues, including those sent but not acknowledged."""
+    """Return the number of messages in a node's outgoing queues, including unacknowledged sent ones."""
     return sum(queue.waiting for queue in (await client.queues()).outgoing)
 
 
 async def has_nothing(client: Client) -> bool:
-    """Whether no message of a node waits for an acknowledgment."""
+    """Return whether a node has no messages in its outgoing queues."""
     return not await waiting(client)
 
 
 async def comes_true(condition: Callable[[], Awaitable[bool]], within_s: float) -> bool:
-    """Whether a condition is true now or becomes true in time; it is tested repeatedly."""
+    """Return whether a condition becomes true in time, or already is. It is tested repeatedly."""
     with trio.move_on_after(within_s):
         while True:
             if await condition():
@@ -262,7 +279,7 @@ async def row(topology: Topology, *, with_keys: bool = False) -> AsyncIterator[R
     """Run the nodes of a topology for the block, in a temporary folder.
 
     Args:
-        with_keys: whether each node has keys of 2,048 bits, and knows the others'.
+        with_keys: whether each node has keys of 2,048 bits, and knows those of the other nodes.
 
     Raises:
         NodeError: a node does not start.

@@ -1,4 +1,4 @@
-"""The programs of `bench edges`: a node with a gateway and triggers, and the programs they are compared with."""
+"""The programs of `bench edges`: a node with a gateway and triggers, and the programs with which they are compared."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ PATIENCE_S: Final = 120.0
 class Measured:
     """The results of one program in one round.
 
-    cpu_us: processor time per message, for all its processes; None if the kernel does not report it.
-    busy: the share of the time in which the load generator or the consumer had the processor.
+    cpu_us: the processor time per message of all its processes; None if the kernel does not report it.
+    busy: the share of the time during which the load generator or the consumer used the processor.
     median_ms: the median time until a POST was answered; None for deliveries.
     """
 
@@ -58,9 +58,9 @@ class Measured:
 
 @dataclass(slots=True)
 class Stage:
-    """All programs, running.
+    """All programs of a measurement, running.
 
-    servers: by name, where POSTs go: address, path, and the processes whose time counts.
+    servers: by name, where POSTs are sent: the address, the path, and the processes whose time counts.
     """
 
     folder: Path
@@ -72,10 +72,10 @@ class Stage:
     rounds: int = 0
 
     async def posts(self, server: str, connections: int, seconds: float, body_bytes: int) -> Measured:
-        """Have a server take POSTs, each with an id that has not been used before.
+        """Make a server take POSTs, each with an id that has not been used before.
 
         Raises:
-            BenchError: one was not answered 200.
+            BenchError: a POST was not answered with 200.
         """
         address, path, names = self.servers[server]
         self.rounds += 1
@@ -94,10 +94,10 @@ class Stage:
         )
 
     async def deliveries(self, deliverer: str, count: int, body_bytes: int) -> Measured:
-        """Have one program deliver `count` messages.
+        """Make one program deliver `count` messages.
 
         Raises:
-            BenchError: one was lost, came twice or out of the order of its group, or it took too long.
+            BenchError: a message was lost, or arrived twice or out of order within its group, or it took too long.
         """
         is_worker, is_grouped = deliverer == WORKER, deliverer == TRIGGERS[1]
         names = (deliverer,) if is_worker else (deliverer, NODE)
@@ -167,10 +167,10 @@ class Stage:
 
 
 def check(deliverer: str, sent: Sequence[bytes], consumed: Sequence[str]) -> None:
-    """Check that each message came once, in the order of its group.
+    """Check that each message arrived once, and in order within its group.
 
     Raises:
-        BenchError: a message did not come once, or not in the order of its group.
+        BenchError: a message did not arrive exactly once, or was out of order within its group.
     """
     wanted, came = _by_group([body.decode("ascii") for body in sent]), _by_group(consumed)
     if wanted != came:
@@ -201,10 +201,12 @@ def _url(ready: str) -> str:
 
 @asynccontextmanager
 async def staged(parent: str | None) -> AsyncIterator[Stage]:
-    """Run all programs, with their stores in a new folder below `parent`, or below the folder for temporary files.
+    """Run all programs, with their stores in a new folder.
+
+    The folder is in `parent` or, if that is None, in the folder for temporary files.
 
     Raises:
-        NodeError: one of them does not start.
+        NodeError: a program does not start.
     """
     topology = in_a_row([NODE], queues={NODE: [POSTED, ORDERED, GROUPED]})
     with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-", dir=parent) as name:

@@ -26,7 +26,7 @@ from tests.simulator.running import running
 
 NODE: Final = "node"
 SLICE: Final = 100
-"""How many messages a peer's application sends at once."""
+"""The number of messages that a peer's application sends at once."""
 
 
 class Star:
@@ -38,10 +38,12 @@ class Star:
         self._peers = peers
 
     async def flood(self, count: int, body: bytes) -> float | None:
-        """Have each peer send its share; return the node's microseconds of processor time per message, None if unknown.
+        """Make each peer send its share of the messages.
+
+        Return the node's processor time per message, in microseconds; None if it is unknown.
 
         Raises:
-            BenchError: a message was lost, came twice, out of the order of its peer or altered, or it took too long.
+            BenchError: a message was lost or altered, or arrived twice or out of its peer's order, or it took too long.
         """
         node, bodies = self._supervisor.running[NODE], alike(body)
         sent: dict[Guid, list[Sent]] = {guid: [] for guid in self._peers}
@@ -76,7 +78,7 @@ class Star:
 
 @asynccontextmanager
 async def star_of(peers: int) -> AsyncIterator[Star]:
-    """Run a node and its peers for the block; their stores are in memory if that is possible.
+    """Run a node and its peers for the block. The peers' stores are in memory if that is possible.
 
     Raises:
         NodeError: the node does not start.

@@ -38,7 +38,7 @@ class Message:
 
 
 class Node:
-    """A node that takes messages and hands them out at once, or spoils them."""
+    """A node that takes messages, and hands them out at once or spoils them."""
 
     def __init__(self, spoiled: str = "") -> None:
         self._spoiled = spoiled
@@ -137,7 +137,11 @@ async def test_traffic_of_which_not_all_was_accepted_is_not_in_order(
 async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A test that starts each clock when sending sees one slow message instead of many: coordinated omission."""
+    """The delays include a stall for all messages that were due during it.
+
+    A test that starts each message's clock only when it is sent would see one slow message instead of many. That
+    mistake is called coordinated omission.
+    """
     per_s, stalled_from_s, stalled_to_s, count = 100, 1.0, 3.0, 1_000
     start_s = trio.current_time()
     sent: list[Sent] = []

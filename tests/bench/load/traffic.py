@@ -1,7 +1,7 @@
-"""Messages from a producer to a consumer through any system between them; each message is checked.
+"""Messages from a producer to a consumer through any system between them. Each message is checked.
 
-A paced producer sends each message when it is due, whether those before it have been answered or not. The time of a
-message begins when it was due. So a stall shows in the delay of every message that it held up, including those that
+A paced producer sends each message when it is due, whether earlier ones have been answered or not. The time of a
+message begins when it is due. So a stall shows in the delay of every message that it held up, including those that
 could not even be sent meanwhile. Figures without those delays would look better than what a user sees.
 """
 
@@ -23,23 +23,26 @@ from mqproto.turn.guard import STRONG
 from tests.bench.figures import BenchError
 
 OUTSTANDING: Final = 4
-"""The limit on unanswered requests of a producer that sends as fast as it can."""
+"""The maximum number of unanswered requests of a producer that sends as fast as it can."""
 PACED_OUTSTANDING: Final = 32
-"""The limit on unanswered requests of a producer that sends each message when it is due."""
+"""The maximum number of unanswered requests of a producer that sends each message when it is due."""
 CONSUMERS: Final = 16
-"""How many tasks share the queues, if there are many queues."""
+"""The number of tasks that share the queues, if there are many queues."""
 RECEIVE_MESSAGES: Final = 500
 RECEIVE_BYTES: Final = 4 * 2**20
-"""The limit on what the consumer takes in one transaction, in bytes."""
+"""The maximum amount, in bytes, that the consumer takes in one transaction."""
 RECEIVE_MIXED_MESSAGES: Final = 64
-"""The limit on messages in one transaction, if nobody knows how large the next ones are."""
+"""The maximum number of messages in one transaction, if it is not known how large the next ones are."""
 UNALTERED: Final = b""
 ALTERED: Final = b"altered"
-"""If all bodies are the same, UNALTERED and ALTERED stand for digests."""
+"""A substitute for the digest of an altered message, if all bodies are the same.
+
+UNALTERED is the one for any other message.
+"""
 
 
 class Message(Protocol):
-    """A message that was sent, or one that came."""
+    """A message that was sent, or one that has arrived."""
 
     @property
     def label(self) -> str: ...
@@ -52,9 +55,11 @@ class Message(Protocol):
 class Bodies:
     """The messages that a producer sends.
 
-    drafts: one after the other. Each is made when it is asked for, because all of them at once would fill the memory.
-    digest: identifies a message: it is the same for the sent and the received message, unless it was altered.
-    receive_messages: the most that a consumer takes in one transaction.
+    drafts: the drafts, one after another. Each is made when it is needed, because all of them at once would fill the
+        memory.
+    digest: a function that identifies a message: the result is the same for the sent and the received message, unless
+        the message was altered.
+    receive_messages: the maximum number of messages that a consumer takes in one transaction.
     """
 
     drafts: Iterator[Draft]
@@ -63,10 +68,12 @@ class Bodies:
 
 
 def alike(body: bytes, *, protected: bool = False) -> Bodies:
-    """Return messages with the same body, which is compared when they come: that is faster than a digest.
+    """Return messages that all have the same body. Received bodies are compared, not their digests.
+
+    That is faster.
 
     Args:
-        protected: whether they are encrypted and signed.
+        protected: whether the messages are encrypted and signed.
     """
     draft = Draft(
         body=body,
@@ -86,11 +93,12 @@ def mixed(workload: Workload) -> Bodies:
 
 
 class Traffic:
-    """Transactional messages to the queues of one node, to each queue in turn.
+    """Transactional messages to the queues of one node, sent to each queue in turn.
 
     Args:
-        sender, receiver: the nodes at which they begin and end; the receiver is called `node`.
-        together: whether messages are handed over as one transaction for all queues; those to several queues always
+        sender, receiver: the clients of the nodes at which the messages begin and end. The receiver's node is called
+            `node`.
+        together: whether messages are handed over as one transaction for all queues. Messages to several queues always
             are.
     """
 
@@ -118,18 +126,21 @@ class Traffic:
 
     @property
     def delays_ms(self) -> list[float]:
-        """Return each received message's delay, from when it was due until the consumer had it; in order of size."""
+        """Return the delay of each received message, from when it was due until the consumer had it.
+
+        The delays are sorted by size.
+        """
         sent = [sent for _, _, sent in self._accepted]
         return delays_ms(sent, [each for received in self._received.values() for each in received])
 
     @property
     def arrivals_s(self) -> list[float]:
-        """Return when messages came, in order."""
+        """Return the times at which messages arrived, in order."""
         return sorted(each.at_s for received in self._received.values() for each in received)
 
     @property
     def unreceived(self) -> int:
-        """Return how many accepted messages have not come yet, if each comes once."""
+        """Return how many accepted messages have yet to arrive, if each one arrives once."""
         return len(self._accepted) - sum(map(len, self._received.values()))
 
     async def send_fast(self, count: int) -> None:
@@ -172,7 +183,7 @@ class Traffic:
         self.sent_bytes += sum(len(draft.body) for draft in drafts)
 
     async def receive(self, count: int) -> None:
-        """Receive and commit `count` more messages, from each queue its share."""
+        """Receive and commit `count` more messages, an equal share from each queue."""
         shares = {
             queue: len(self._received[queue]) + share_of(count, len(self._queues), place)
             for place, queue in enumerate(self._queues)
@@ -188,14 +199,14 @@ class Traffic:
                 nursery.start_soon(consume, self._queues[first::CONSUMERS])
 
     async def take(self, queue: str, timeout_s: float) -> None:
-        """Receive from a queue with one transaction, and keep what came."""
+        """Receive from a queue in one transaction, and keep the messages."""
         self._received[queue] += await taken(self._receiver, queue, self._bodies, timeout_s)
 
     def check(self) -> None:
-        """Check that all messages were sent, and that each came once, in the order of its queue, unaltered.
+        """Check that all messages were sent, and that each arrived once, unaltered and in the order of its queue.
 
         Raises:
-            BenchError: a message was not sent, was lost, came twice, out of order or altered.
+            BenchError: a message was not sent, was lost or altered, or arrived twice or out of order.
         """
         if len(self._accepted) != self._asked:
             raise BenchError(f"of {self._asked:,} messages {len(self._accepted):,} were sent")
@@ -208,7 +219,7 @@ class Traffic:
 
 
 def share_of(count: int, places: int, place: int) -> int:
-    """Return the share of one among several who divide `count` things by taking turns."""
+    """Return the share of one place if several places take turns to get `count` things."""
     return count // places + (place < count % places)
 
 
@@ -220,9 +231,10 @@ async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) ->
 
 
 async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Awaitable[None]]) -> None:
-    """Send each message when it is due, or as soon after that as earlier requests allow.
+    """Send each message when it is due, or as soon afterward as earlier requests allow.
 
-    Messages that are due together are one request. `send` is told when its messages were due, not when it was called.
+    Messages that are due together make one request. `send` is given the times at which its messages were due, not the
+    time of the call.
     """
     places = trio.Semaphore(PACED_OUTSTANDING)
 

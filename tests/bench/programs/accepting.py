@@ -1,8 +1,8 @@
 """The program that a gateway's POSTs are compared with: uvicorn and SQLite, with one insert per POST.
 
-It keeps only the most basic promises of a gateway: a POST that is answered 200 is on disk, and no id is accepted twice.
-It is an ASGI application without a framework, which would cost more. With `each` there is one commit per POST; with
-`all`, one for all waiting POSTs, those that came during the previous commit.
+It keeps only the most basic promises of a gateway: a POST that is answered with 200 is on disk, and no id is accepted
+twice. It is an ASGI application without a framework, which would cost more. With `each`, there is one commit per POST.
+With `all`, there is one for all waiting POSTs, which are those that arrived during the previous commit.
 
 python -m tests.bench.programs.accepting FILE all
 """

@@ -22,18 +22,18 @@ from mqproto.simulator.base.program.output import end_with_input
 
 READ_BYTES: Final = 262_144
 SHOWN_BYTES: Final = 40
-"""How many bytes of a body are kept."""
+"""The number of bytes of each body that are kept."""
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 @dataclass
 class Consumed:
-    """The messages that came.
+    """The messages that have arrived.
 
-    seconds: from the first to the last.
-    bodies: how each body began, in order.
-    cpu_s: the processor time of this program since the first.
+    seconds: the time from the first to the last message.
+    bodies: the beginning of each body, in order of arrival.
+    cpu_s: the processor time of this program since the first message.
     """
 
     seconds: float = 0.0
@@ -42,7 +42,7 @@ class Consumed:
 
 
 class Consumer:
-    """Serves until its process ends."""
+    """A server that runs until its process ends."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._selector = selectors.DefaultSelector()
@@ -53,7 +53,7 @@ class Consumer:
         self._asking: tuple[socket.socket, int] | None = None
 
     def serve(self) -> None:
-        """Serve for ever."""
+        """Serve forever."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._listening:

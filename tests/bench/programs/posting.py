@@ -1,4 +1,4 @@
-"""POSTs over a number of connections at once, as fast as they are answered: a program by itself.
+"""A separate program that sends POSTs over several connections, as fast as they are answered.
 
 It uses as little of the processor as Python can, because the measured programs share the processor with it. Requests
 are made beforehand except for their ids, connections stay open, and only the needed part of an answer is read.
@@ -27,9 +27,9 @@ ANSWER_TIMEOUT_S: Final = 20.0
 class Posted:
     """The results of posting.
 
-    answered: how many POSTs were answered 200, as new.
-    delays_ms: one for each POST, in order of size.
-    wrong: the first answer of another kind; empty if there is none.
+    answered: the number of POSTs that were answered with 200, as new.
+    delays_ms: the delay of each POST, sorted by size.
+    wrong: the first answer that was anything else; empty if there was none.
     cpu_s: the processor time of this program.
     """
 
@@ -53,7 +53,7 @@ class Poster:
     """Posts to one URL.
 
     Args:
-        prefix: how the ids begin; each id is used once.
+        prefix: the beginning of all ids. Each id is used once.
     """
 
     def __init__(self, url: str, body: bytes, prefix: str) -> None:
@@ -68,10 +68,10 @@ class Poster:
         self._posted = Posted()
 
     def post(self, connections: int, seconds: float) -> Posted:
-        """Post for `seconds` over this number of connections; return the results.
+        """Post for `seconds` over this number of connections. Return the results.
 
         Raises:
-            OSError: a connection was refused, or broke.
+            OSError: a connection was refused or broken.
         """
         posted = self._posted
         with selectors.DefaultSelector() as selector:

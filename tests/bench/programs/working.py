@@ -1,7 +1,8 @@
-"""The program that a trigger's deliveries are compared with: a worker on a table of SQLite, one commit per message.
+"""The program that a trigger's deliveries are compared with: a worker on an SQLite table.
 
-It takes the first row that is not done, posts it, and marks it done once the answer is 200. So the order is kept and
-nothing is lost. If it dies after a POST, it posts that row again; a trigger's consumer gets a message once.
+It commits once per message. It takes the first row that is not done, posts it, and marks it as done once the answer is
+200. So the order is kept and nothing is lost. If it dies after a POST, it posts that row again, whereas a trigger's
+consumer gets each message once.
 
 python -m tests.bench.programs.working FILE http://127.0.0.1:8080/
 """
@@ -23,7 +24,7 @@ CREATE INDEX IF NOT EXISTS waiting ON message (number) WHERE done = 0;
 """
 NEXT: Final = "SELECT number, body FROM message WHERE done = 0 ORDER BY number LIMIT 1"
 PAUSE_S: Final = 0.02
-"""How long the worker waits if there is nothing to do, in seconds."""
+"""The time, in seconds, that the worker waits when there is nothing to do."""
 
 
 def main() -> None:

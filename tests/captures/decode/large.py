@@ -1,4 +1,4 @@
-"""A capture of any size: orders from a through b to c, acknowledged on each hop and end to end.
+"""A capture of any size: orders from a through b to c, acknowledged both on each hop and from end to end.
 
 python -m tests.captures.decode.large FILE BYTES [BODY_BYTES]
 """
@@ -16,7 +16,7 @@ from mqproto.captures.net.conversation import Side, TcpConversation
 from tests.captures.decode.scene import BEGAN_NS, Scene, Wire, ordered, passed_on, transactional
 
 BATCH: Final = 32
-"""How many messages cross a hop before they are acknowledged."""
+"""The number of messages that cross a hop before they are acknowledged."""
 SPACING_NS: Final = 10_000
 _MESSAGE_ID: Final = 56
 _NUMBERS: Final = 80
@@ -59,7 +59,7 @@ def numbered(message: bytes, number: int) -> bytes:
 
 
 def write_capture(path: Path, size_bytes: int, body_bytes: int = 1_024) -> int:
-    """Write about `size_bytes`; return how many packets that is."""
+    """Write about `size_bytes`. Return the number of packets."""
     scene = Scene()
     with path.open("wb") as file, PcapngWriter(file) as capture:
         writer = _Writer(capture, scene)

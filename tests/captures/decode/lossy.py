@@ -1,7 +1,8 @@
-"""A reader's output, packet by packet, for a capture with losses.
+"""What a reader gives, packet by packet, for a capture with losses.
 
-The packets of a scene are in the order of sending: the sender of each packet had received or sent everything before it.
-So it is known what a packet's sender may have had, and whether the packet is ahead of what the capture shows.
+The packets of a scene are in the order in which they were sent: the sender of each packet had received or sent
+everything before it. So it is known what a packet's sender may have had, and whether the packet is ahead of what the
+capture shows.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def is_same_stream(one: SeenPacket, other: SeenPacket) -> bool:
 
 
 def answers(one: SeenPacket, other: SeenPacket) -> bool:
-    """Whether two packets cross the same connection in opposite directions."""
+    """Return whether two packets cross the same connection in opposite directions."""
     return (one.connection, one.source) == (other.connection, other.destination)
 
 
@@ -81,9 +82,9 @@ def copied(seen: SeenPacket, **changes: int | bool) -> SeenPacket:
 
 
 def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPacket]:
-    """Return the remaining packets, renumbered: the next packet of a direction reports missing ones.
+    """Return the remaining packets, renumbered. The next packet in a direction reports the missing ones.
 
-    A packet is ahead if its sender had something that is lost, and that no packet has reported yet.
+    A packet is ahead if its sender had a packet that is lost and that no later packet has reported yet.
     """
     gone = set(lost)
     untold: list[SeenPacket] = []
@@ -106,8 +107,8 @@ def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
     """Draw a capture of these packets as a reader may give it.
 
     It lacks some packets, begins and ends anywhere, and has one direction of a connection or both. If a reader could
-    not wait for something that a packet's sender had, the packet comes too early and is ahead; any other may be ahead,
-    too.
+    not wait for something that a packet's sender had, the packet comes too early and is ahead. Any other packet may be
+    ahead, too.
     """
     places = range(len(packets))
     some = st.sets(st.sampled_from(places), max_size=6) if packets else st.just(set[int]())
@@ -128,7 +129,7 @@ def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
 
 
 def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
-    """Let a packet come before some packets that its sender had; packets of its own direction stay in order."""
+    """Move a packet before some packets that its sender had. Packets in its own direction stay in order."""
     seen = kept.pop(place)
     while steps and place and not is_same_stream(kept[place - 1], seen):
         place -= 1
@@ -139,9 +140,10 @@ def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
 
 @st.composite
 def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]:
-    """Return frames as a sniffer saw them: some lost, late or double; it began late, ended early, or cut frames.
+    """Draw the frames that a sniffer saw. Some are lost, late or doubled.
 
-    The packets are sent in segments of any size; receivers acknowledge them at once, or with the data that they send.
+    The sniffer may also have begun late, ended early, or cut frames. The packets are sent in segments of any size.
+    Receivers acknowledge them at once, or with the data that they send.
     """
     size_bytes = draw(st.sampled_from([100, 300, 1_460]))
     talks: dict[int, Segments] = {}
@@ -178,6 +180,6 @@ def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]
 
 
 def judged(packets: Iterable[SeenPacket]) -> list[SessionView]:
-    """Return each packet's relation to its session."""
+    """Return what the rules of sessions say about each packet."""
     checker = SessionChecker(Connections(Names()))
     return [checker.take(session_facts(sight_of(seen))) for seen in packets]

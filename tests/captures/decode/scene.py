@@ -58,7 +58,7 @@ def names(*letters: str) -> Names:
 
 
 def transactional(number: int, previous: int | None = None, **changes: Any) -> bytes:
-    """Return message `number` of the sequence from a to c, as its sender first sends it."""
+    """Return message `number` of the sequence from a to c, as its source first sends it."""
     header = TransactionHeader(
         tx_sequence_id=SEQUENCE,
         tx_sequence_number=number,
@@ -109,7 +109,7 @@ def final(
 
 @dataclass
 class End:
-    """The state of one end of a wire."""
+    """The counts at one end of a wire."""
 
     endpoint: Endpoint
     sent: int = 0
@@ -129,7 +129,7 @@ class Scene:
     now_ns: int = BEGAN_NS
 
     def wire(self, client: str, server: str, *, opened: bool = True, window: int = 64) -> Wire:
-        """Add a connection, with its handshake unless that is left out."""
+        """Add a connection. It begins with its handshake, unless that is left out."""
         self.connections += 1
         wire = Wire(self, self.connections - 1, client, server)
         if opened:
@@ -143,7 +143,7 @@ class Scene:
         lossless: bool = True,
         ends: Mapping[StreamEnd, Sum] | None = None,
     ) -> tuple[list[Sight], list[Finding]]:
-        """Return all packets, understood, and the findings at the end."""
+        """Return all packets as the analyst understands them, and the findings at the end."""
         analyst = Analyst(known)
         sights = [analyst.take(packet) for packet in self.packets]
         return sights, list(analyst.finish(lossless=lossless, ends=ends))
@@ -158,7 +158,7 @@ class Scene:
     def faults(
         self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
     ) -> list[tuple[str, int]]:
-        """Return the breaches: their codes, and the packets that they are about."""
+        """Return the faults: each one's code, and the packet that it is about."""
         found = self.findings(lossless=lossless, ends=ends)
         return [(each.code, each.packet) for each in found if each.severity is Severity.FAULT]
 
@@ -167,7 +167,7 @@ class Scene:
 
 
 class Wire:
-    """One connection; `a` and `b` in its methods are the names of its ends."""
+    """One connection. The methods of this class take the names of its ends."""
 
     def __init__(self, scene: Scene, number: int, client: str, server: str) -> None:
         self.scene = scene
@@ -188,7 +188,7 @@ class Wire:
             self.put(self.server, packet)
 
     def reset(self, by: str) -> dict[StreamEnd, Sum]:
-        """Note that an end has reset the connection; how much had been sent by then is unknown."""
+        """Record that an end has reset the connection. How much had been sent by then is unknown."""
         return {StreamEnd(self.number, 0, self.ends[by].endpoint): Sum(None, None)}
 
     def other(self, sender: str) -> str:
@@ -214,7 +214,11 @@ class Wire:
         return seen
 
     def send(self, sender: str, message: bytes, *, riding: bool = False) -> SeenPacket:
-        """Add a UserMessage, counted at both ends; with a session acknowledgment on it if requested."""
+        """Add a UserMessage, and count it at both ends.
+
+        Args:
+            riding: whether a session acknowledgment travels with the message.
+        """
         end, other = self.ends[sender], self.ends[self.other(sender)]
         recoverable = bool(message[60] & 0x20)
         end.sent += 1
@@ -224,7 +228,7 @@ class Wire:
         return self.put(sender, with_session_header(message, self.header(sender)) if riding else message)
 
     def header(self, sender: str, **changes: Any) -> SessionHeader:
-        """Return the acknowledgments that `sender` owes, for at most 32 recoverable messages."""
+        """Return the acknowledgments that `sender` owes. They cover at most 32 recoverable messages."""
         end = self.ends[sender]
         count = min(32, end.recoverable_received - end.saved)
         header = SessionHeader(
@@ -238,7 +242,7 @@ class Wire:
         return replace(header, **changes)
 
     def ack(self, sender: str, **changes: Any) -> SeenPacket:
-        """Add a SessionAck for everything that `sender` has received, or for something else."""
+        """Add a SessionAck, by default for everything that `sender` has received."""
         return self.put(sender, SessionAck(session=self.header(sender, **changes)))
 
 

@@ -22,7 +22,10 @@ KNOWN: Final = names("a", "b", "c")
 
 
 def story() -> Scene:
-    """Return a scene: a sends c two orders through b; the second hop breaks, one order is repeated, and both arrive."""
+    """Return a scene: a sends two orders to c through b.
+
+    The second hop breaks, one order is repeated, and both arrive.
+    """
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     first.send("a", transactional(1))

@@ -1,4 +1,4 @@
-"""The digest of a message: equal after an intermediate's changes, different after any other change."""
+"""The digest of a message: it is the same after an intermediate node's changes, but not after any other."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.examples import poked
 
 
 def chain() -> tuple[Scene, bytes]:
-    """Return a scene in which a sends a message to b, which has not passed it on to c yet."""
+    """Return a scene in which a sends a message to b, which is yet to pass it on to c."""
     scene = Scene()
     message = transactional(1)
     wire = scene.wire("a", "b")
@@ -74,7 +74,10 @@ def test_an_intermediate_that_does_not_count_the_hop_by_one_is_at_fault(hops: in
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 @pytest.mark.parametrize("late", [False, True])
 def test_what_comes_in_circles_is_compared_with_the_copy_that_it_was(late: bool) -> None:
-    """Routes change: the message comes back to b, and b passes its copies on, in any order in the capture."""
+    """A message that comes back in a circle is compared with the copy that it was.
+
+    Routes change: the message comes back to b, and b passes its copies on, in any order in the capture.
+    """
     scene, message = chain()
     round_about = scene.wire("b", "d")
     round_about.send("b", passed_on(message))
@@ -227,7 +230,7 @@ def test_one_identifier_for_two_messages_is_a_fault_of_their_first_queue_manager
 
 
 def encrypted(plain: bytes) -> bytes:
-    """Return a message that looks as if its body were encrypted, with a key that begins like the body."""
+    """Return a message whose body seems to be encrypted, with a key that begins like the body."""
     message = decode_packet(plain)
     assert isinstance(message, UserMessage)
     message.security = security = SecurityHeader(encryption_key=message.properties.message_body[:4])

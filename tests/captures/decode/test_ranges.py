@@ -1,4 +1,4 @@
-"""The numbers of a sequence that crossed a hop: which are missing, and how many of them are remembered."""
+"""The numbers of a sequence that have crossed a hop: which ones are missing, and how many are remembered."""
 
 from __future__ import annotations
 

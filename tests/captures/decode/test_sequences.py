@@ -35,7 +35,10 @@ from tests.captures.decode.scene import (
 
 
 def direct(*numbers: int) -> tuple[Scene, Wire]:
-    """Let a send these numbers to c, without a node between them; each names the one before as its predecessor."""
+    """Return a scene in which a sends these numbers directly to c.
+
+    Each message names the number before its own as its predecessor.
+    """
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in numbers:
@@ -44,7 +47,7 @@ def direct(*numbers: int) -> tuple[Scene, Wire]:
 
 
 def through(came: list[int], left: list[int]) -> tuple[Scene, Wire, Wire]:
-    """Let a send numbers through b, which passes some of them on to c."""
+    """Return a scene in which a sends numbers through b, which passes some of them on to c."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     for number in came:
@@ -124,7 +127,10 @@ def test_an_order_ack_for_a_message_that_stopped_at_an_intermediate_is_a_fault()
 
 
 def test_an_order_ack_for_messages_that_took_a_way_which_the_capture_lacks_is_a_note() -> None:
-    """The capture is an intermediate's; after the second message the sender took another way."""
+    """An OrderAck for messages that took a route which the capture lacks is only a note.
+
+    The capture is from an intermediate node. After the second message, the sender took another route.
+    """
     scene, _, second = through([1, 2], [1, 2])
     second.send("c", ordered(7))
     assert scene.faults() == []
@@ -247,7 +253,10 @@ def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it(
 
 
 def fell_silent(next_client: str = "a") -> tuple[Scene, Wire, int]:
-    """Return a scene with a connection that does not end; later there is another one, with an OrderAck for more."""
+    """Return a scene with a connection that does not end.
+
+    Later there is another connection, with an OrderAck for a higher number.
+    """
     scene, wire = direct(1, 2)
     scene.now_ns += 5_000 * MILLISECOND
     server = "c" if next_client != "c" else "a"
@@ -307,7 +316,10 @@ def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int)
 
 
 def test_an_order_ack_that_is_read_before_what_leads_to_its_sender_is_judged_in_the_end() -> None:
-    """If frames are lost, a whole connection may be read behind others."""
+    """An OrderAck is judged at the end, if it is read before what leads to its sender.
+
+    If frames are lost, a whole connection may be read after others.
+    """
     scene, first, second = through([1, 2], [])
     first.send("b", passed_on(ordered(9)))
     second.send("b", passed_on(transactional(1)))
@@ -342,7 +354,10 @@ def test_what_was_passed_on_unseen_had_come_before_that(in_time: bool) -> None:
 
 
 def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:
-    """Earlier connections ended before the capture, so all connections that it shows have their beginnings."""
+    """An OrderAck may cover messages from before the capture, even if they are sent again during it.
+
+    The earlier connections ended before the capture, so the capture shows the beginning of all others.
+    """
     scene = Scene()
     scene.now_ns += 3_000 * MILLISECOND
     wire = scene.wire("a", "c")
@@ -492,7 +507,10 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_what_its_sender_had_may_come_behind_an_acknowledgment_that_is_ahead(ahead: bool) -> None:
-    """A message with missing bytes is read only once they are given up."""
+    """Data that the sender of an early acknowledgment had may come after it in the capture.
+
+    A message with missing bytes is read only once the missing bytes are given up.
+    """
     for early in (ordered(3), final(3)):
         scene, wire = direct(1, 2)
         wrong = wire.send("c", early)

@@ -1,4 +1,4 @@
-"""Captures of two systems are recognized as such, and those of one are not."""
+"""Captures of two systems are recognized as such, and captures of one system are not mistaken for that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = [name for name in FRAMES if name != "pings"]
 
 
 def clash(one: Iterable[Frame], other: Iterable[Frame]) -> bool:
-    """Whether two captures cannot be from the same system."""
+    """Return whether two captures cannot be from the same system."""
     systems = Systems()
     systems.add("one", contents_of(PacketReader(one)))
     return systems.clash(contents_of(PacketReader(other))) is not None

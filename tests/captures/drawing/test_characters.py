@@ -1,4 +1,4 @@
-"""A ladder as text: no line is wider than requested, whatever its columns and texts are called."""
+"""A ladder as text: no line is wider than requested, whatever its columns and texts are."""
 
 from __future__ import annotations
 

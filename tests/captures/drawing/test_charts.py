@@ -1,4 +1,4 @@
-"""Charts: marks that people can read, and bars and lines in their places."""
+"""Charts: the marks on their axes are easy to read, and their bars and lines are in the right places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ladder as SVG: its legend, folded rows, broken columns, and its dark colours."""
+"""A ladder as SVG: its legend, folded rows, broken columns, and its dark colors."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 def add(path: Path, *contents: bytes) -> None:
-    """Run the file's writer once: it adds a section."""
+    """Run the file's writer once, so that it adds a section."""
     file = GrowingFile(path)
     writer = PcapngWriter(file)
     for data in contents:
@@ -123,7 +123,10 @@ def test_a_file_that_is_something_else_is_left_alone(content: bytes, tmp_path: P
 def test_of_a_file_that_cannot_be_had_nothing_is_closed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the second time, the file descriptor may belong to another file."""
+    """If a file cannot be used, nothing is closed twice.
+
+    By the second time, the file descriptor may belong to another file.
+    """
     letter, closed = tmp_path / "letter.txt", list[int]()
     letter.write_text("Dear sir or madam")
     close = os.close

@@ -26,7 +26,7 @@ PACKET: Final = encode_packet(a_user_message(body=b"three pieces" + bytes(100)))
 
 
 def read_pasted(data: bytes, where: str) -> bytes:
-    """Return all dumps, one after the other."""
+    """Return the bytes of all dumps, joined in order."""
     return b"".join(dumps_in(data, where))
 
 
@@ -39,7 +39,7 @@ def lines(data: bytes, size: int = 16) -> Iterator[tuple[int, bytes]]:
 
 
 def squeezed(data: bytes, line: Callable[[int, bytes], str], end: str) -> str:
-    """Leave out lines like the one before, as hexdump and od do."""
+    """Return lines of text, without those that repeat the line before them, as hexdump and od do it."""
     shown, before = [], None
     for at, part in lines(data):
         if part == before:
@@ -51,7 +51,7 @@ def squeezed(data: bytes, line: Callable[[int, bytes], str], end: str) -> str:
 
 
 def words(part: bytes, size: int) -> str:
-    """Return numbers made from some bytes, as a machine with the low byte first shows them."""
+    """Return the numbers that some bytes form, as a little-endian machine shows them."""
     padded = part + bytes(-len(part) % size)
     return " ".join(padded[at : at + size][::-1].hex() for at in range(0, len(padded), size))
 
@@ -159,7 +159,10 @@ def test_what_od_writes_here_is_read(arguments: list[str]) -> None:
 
 
 def debugger(data: bytes, size: int, line: str, parted: str = " ") -> str:
-    """Return memory as gdb, lldb and WinDbg show it: by address, in bytes or in numbers with the low byte first."""
+    """Return memory as gdb, lldb and WinDbg show it.
+
+    It is shown by address, either in bytes or in little-endian numbers.
+    """
     padded = data + bytes(-len(data) % size)
     shown = []
     for at, part in lines(padded, 16 if "letters" in line or size > 2 else 8 * size):

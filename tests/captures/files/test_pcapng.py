@@ -1,4 +1,4 @@
-"""pcapng: everything written is read back, and damage is named by its first byte."""
+"""pcapng: everything that is written is read back, and damage is reported at its first byte."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_frames_are_numbered_and_know_their_block() -> None:
 
 
 def sections(*captures: list[Frame]) -> list[Frame]:
-    """Return the files of these frames, joined as by `cat`, and read again."""
+    """Return the frames of several files after the files are joined, as by `cat`, and read again."""
     joined = io.BytesIO()
     for frames in captures:
         with PcapngWriter(joined, interface=frames[0].interface) as writer:

@@ -1,4 +1,4 @@
-"""Which files one sniffer wrote in succession."""
+"""The files that one sniffer wrote in succession are recognized as such."""
 
 from __future__ import annotations
 

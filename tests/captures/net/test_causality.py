@@ -1,4 +1,7 @@
-"""Both sides of a connection: acknowledgments come behind their bytes; nothing waits for bytes that will not come."""
+"""Both sides of a connection: acknowledgments come after the bytes that they acknowledge.
+
+Nothing waits for bytes that will not come.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 def said(*sayings: tuple[Side, bytes]) -> list[bytes]:
-    """Return segments in which both sides say these things, one each, after a handshake; none of them is bare."""
+    """Return a handshake, and then one segment for each thing that a side says.
+
+    After the handshake, every segment has data.
+    """
     talk = TcpConversation(CLIENT, SERVER)
     opening = talk.open()
     frames = [talk.send(side, data)[0] for side, data in sayings]
@@ -28,7 +34,7 @@ def said(*sayings: tuple[Side, bytes]) -> list[bytes]:
 
 
 def arrivals(frames: Iterable[bytes]) -> Iterator[Arrival]:
-    """Return the chunks that can be read, in order."""
+    """Yield the chunks that can be read, in order."""
     reassembler = Reassembler()
     for number, frame in enumerate(frames, 1):
         segment = decode_frame(frame)
@@ -38,7 +44,7 @@ def arrivals(frames: Iterable[bytes]) -> Iterator[Arrival]:
 
 
 def told(frames: Iterable[bytes]) -> list[str]:
-    """Return the bytes, with a mark for those that are ahead."""
+    """Return the bytes of each chunk, with a mark if it is ahead."""
     chunks = [chunk for _, chunk in arrivals(frames) if chunk is not None]
     return [chunk.data.decode() + " ahead" * chunk.ahead for chunk in chunks]
 
@@ -103,7 +109,10 @@ def test_what_an_acknowledgment_stood_behind_may_come_behind_a_syn() -> None:
 
 
 def test_what_the_capture_lacks_is_given_up_after_some_segments() -> None:
-    """The answer to the lost bytes waits for them, and so do the bytes behind the loss."""
+    """What the capture lacks is given up after some segments.
+
+    The answer to the lost bytes waits for them, and so do the bytes after the loss.
+    """
     many = [(Side.CLIENT, b"%02d" % number) for number in range(causality.PATIENCE_COUNT + 3)]
     frames = said((Side.CLIENT, b"lost"), (Side.SERVER, b"answer"), *many)
     del frames[3]
@@ -138,7 +147,10 @@ def test_nothing_waits_long_for_a_side_that_is_not_in_the_capture() -> None:
 
 
 def test_a_copy_that_was_sent_again_does_not_wait_for_what_acknowledged_the_first() -> None:
-    """The first copy of the question is not in the capture; the second was sent when the answer was there."""
+    """A copy that was sent again does not wait for the data that acknowledged the first copy.
+
+    The first copy of the question is not in the capture. The second copy was sent when the answer was there.
+    """
     frames = said((Side.CLIENT, b"ask"), (Side.SERVER, b"answer"))
     copy = encode_frame(Segment(CLIENT, SERVER, 1, 7, ACK | PSH, 0xFFFF, b"", b"ask"), 9)
     assert told([*frames[:3], frames[4], copy]) == ["ask ahead", "answer"]

@@ -1,4 +1,4 @@
-"""Byte streams as TCP frames: read back by us, and by tshark where it is installed."""
+"""Byte streams as TCP frames: they are read back by us and, if tshark is installed, by tshark."""
 
 from __future__ import annotations
 
@@ -170,7 +170,10 @@ def tshark(path: Path, *arguments: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def two_connections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a connection that ends well, with sequence numbers that wrap; then one on the same ports that is reset."""
+    """Write two connections on the same ports.
+
+    The first ends normally, and its sequence numbers wrap around. The second is reset.
+    """
     path = tmp_path_factory.mktemp("captures") / "two.pcapng"
     first = TcpConversation(CLIENT, SERVER, client_sequence=2**32 - 100_000, server_sequence=2**32 - 2)
     second = TcpConversation(

@@ -24,7 +24,10 @@ def packet_4(payload: bytes, *, offset: int = 0, more: bool = False, identificat
 
 
 def packet_6(payload: bytes, *extensions: tuple[int, bytes], last: int = TCP) -> bytes:
-    """Return an IPv6 packet; each extension is its number and its bytes after the first one, the next header."""
+    """Return an IPv6 packet.
+
+    Each extension is its number, and its bytes after the first one, which is the next header's number.
+    """
     numbers = [number for number, _ in extensions] + [last]
     body = b"".join(
         bytes([following]) + content for following, (_, content) in zip(numbers[1:], extensions, strict=True)

@@ -1,4 +1,4 @@
-"""Link layers: the same IP packet is found after the header of each."""
+"""Link layers: the same IP packet is found after each one's header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several captures as one, in the order in which frames crossed the wire, whatever the clocks showed."""
+"""Several captures are read as one, in the order in which frames crossed the wire, whatever the clocks showed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """One place has the client's bytes, and the other has their acknowledgment, which seems to have come first."""
+    """Frames that only one place has limit the difference of the clocks from one side.
+
+    One place has the client's bytes. The other has the acknowledgment of these bytes, which seems to have come first.
+    """
     frames = halves(talked(1), -HOUR_NS)
     east = [frame for frame in frames if frame.interface == EAST]
     west = [frame for frame in frames if frame.interface == WEST][1:2]

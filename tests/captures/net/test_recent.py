@@ -1,4 +1,4 @@
-"""Damaged frames: decode and analyse report the same about them, and accuse nobody."""
+"""Damaged frames: `decode` and `analyse` report the same things about them, and accuse nobody."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_copy(place: int, first: Frame, second: Frame) -> list[Frame]:
 
 
 def said(frames: Sequence[Frame], folder: Path) -> Decoded:
-    """Return decode's report, after checking that analyse reports the same."""
+    """Return decode's report, after checking that `analyse` reports the same."""
     ours = decoded([frames])
     theirs = Counter[tuple[str, str, str]]()
     for (severity, code, _, text), count in tabled(folder, [frames], stories=False).findings.items():
@@ -144,7 +144,7 @@ def file_of(kind: str) -> bytes:
 
 
 def faults_in(file: bytes) -> list[Finding]:
-    """Return decode's accusations for a file, up to its damage."""
+    """Return what decode finds in a file, up to its damage."""
     reader, analyst = PacketReader(read_frames(io.BytesIO(file))), Analyst()
     found: list[Finding] = []
     try:

@@ -24,12 +24,12 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 def in_time(*moments: list[bytes]) -> list[Frame]:
-    """Give frames times a microsecond apart, from 1 µs on."""
+    """Give the frames of each moment a time. The times begin at 1 µs and are a microsecond apart."""
     return [Frame(number * 1000, frame) for number, frames in enumerate(moments, 1) for frame in frames]
 
 
 def segment_frame(position: int, payload: bytes, time_ns: int = 0, flags: int = ACK | PSH) -> Frame:
-    """Return a segment of the client, `position` bytes into its stream."""
+    """Return a frame with a segment of the client that begins `position` bytes into its stream."""
     return Frame(
         time_ns,
         encode_frame(Segment(CLIENT, SERVER, 1 + position, 1, flags, 0xFFFF, b"", payload), 0),
@@ -45,7 +45,7 @@ def client_stream(*frames: Frame) -> WholeStream:
 
 @st.composite
 def retold(draw: st.DrawFn) -> tuple[bytes, list[Frame]]:
-    """Draw bytes, and frames that have all of them at least once, in any order, cut in any way."""
+    """Draw bytes, and frames that carry each of them at least once, in any order and cut anywhere."""
     data = draw(st.binary(min_size=1, max_size=60))
     cuts = sorted(draw(st.sets(st.integers(1, len(data)))) | {0, len(data)})
     pieces = list(itertools.pairwise(cuts))

@@ -1,4 +1,7 @@
-"""A direction on each of two interfaces: one connection, in causal order, however much their clocks differ."""
+"""Two interfaces, each with one direction of a connection. It is read as one connection, in causal order.
+
+This holds however much the two clocks differ.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ PACKET = encode_packet(
 
 
 def talked(count: int) -> list[bytes]:
-    """Return two sides that answer each other."""
+    """Return the frames of two sides that answer each other."""
     talk = TcpConversation(CLIENT, SERVER)
     sides = [Side.CLIENT, Side.SERVER] * count
     return [*talk.open(), *(frame for side in sides for frame in talk.send(side, PACKET))]
 
 
 def halves(frames: list[bytes], late_ns: int = 0) -> list[Frame]:
-    """Return what a TAP gives, in the order of its two clocks."""
+    """Return what a TAP captures of these frames, in the order of its two clocks."""
     told = []
     for number, frame in enumerate(frames, 1):
         segment = decode_frame(frame)
@@ -108,7 +111,10 @@ def test_two_places_that_lost_some_are_no_bond(percent: float, late_ns: int) -> 
 
 
 def caught_at(place: Interface, late_ns: int) -> list[Frame]:
-    """Catch every frame at one of two places: the second is `late_ns` later or, if that is 0, irregularly off."""
+    """Return every frame as it was caught at one of two places.
+
+    At the second place, times are `late_ns` later; if that is 0, they are off irregularly.
+    """
     return [
         Frame(number * 10**6 + place.number * (late_ns or number % 5 * 400 - 900), frame, interface=place)
         for number, frame in enumerate(talked(299), 1)
@@ -143,7 +149,10 @@ def test_damage_at_the_beginning_is_told_behind_what_came_before_it() -> None:
 
 
 def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
-    """Return connections of a handshake, messages and an answer to each; `bare`: messages are acknowledged at once."""
+    """Return the frames of some connections. Each has a handshake, and messages in both directions.
+
+    If `bare` is true, each message is acknowledged at once, without data.
+    """
     frames: list[bytes] = []
     for number in range(connections):
         talk = Segments(CLIENT._replace(port=40_001 + number), SERVER)
@@ -159,7 +168,10 @@ def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
 
 
 def shares(count: int) -> Iterator[list[int]]:
-    """Yield which of two interfaces each frame uses: strictly in turns, several at a time, or by chance."""
+    """Yield ways to divide frames between two interfaces.
+
+    They are strictly alternating, several frames at a time, or random.
+    """
     yield [place % 2 for place in range(count)]
     yield [place // 5 % 2 for place in range(count)]
     for seed in range(12):

@@ -1,4 +1,4 @@
-"""Segments to frames and back, and the checksums in them."""
+"""Segments become frames and are read back, and the frames' checksums are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a tunnel is read as if there were none; tunnels that are not read are named."""
+"""The contents of a tunnel are read as if there were no tunnel. Tunnels that cannot be read are named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = tuple[int, str, str, bytes, int]
 
 
 def said(frames: Iterable[Frame]) -> list[Row]:
-    """Return the source of each packet, and its bytes."""
+    """Return each packet with its frame, the hosts that sent and got it, its bytes, and how much was cut off."""
     return [
         (seen.frame, seen.source.host, seen.destination.host, seen.data, seen.cut_bytes)
         for seen in PacketReader(frames)

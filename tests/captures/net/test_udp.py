@@ -1,4 +1,4 @@
-"""Datagrams as frames: checksums by the standard, and tshark's view of them."""
+"""Datagrams as frames: their checksums follow the standard, and tshark reads them."""
 
 from __future__ import annotations
 

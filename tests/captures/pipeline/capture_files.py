@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def made(make: Callable[[random.Random], T]) -> st.SearchStrategy[T]:
-    """Draw the things that `make` makes from a random number generator."""
+    """Use a random number generator to draw what `make` builds."""
     return st.integers(0, 2**32 - 1).map(lambda seed: make(random.Random(seed)))
 
 
@@ -73,7 +73,7 @@ def packet_block(dice: random.Random, order: str, interface_count: int) -> bytes
 
 
 def content(dice: random.Random) -> bytes:
-    """Return the content of a frame; sometimes it is a capture itself."""
+    """Return the contents of a frame. Sometimes they are themselves a capture."""
     nested = dice.random()
     if nested < 0.1:
         frames = [Frame(1_700_000_000 * 10**9, dice.randbytes(dice.randint(0, 40))) for _ in range(7)]
@@ -86,7 +86,7 @@ def content(dice: random.Random) -> bytes:
 
 
 class _Sections:
-    """Appends blocks, each in the form that the blocks before it require."""
+    """A file to which blocks are appended, each in the form that the earlier blocks require."""
 
     def __init__(self, seeds: list[int]) -> None:
         self._parts: list[bytes] = []
@@ -130,7 +130,10 @@ def pcap_frame(dice: random.Random) -> Frame:
 pcapng_files = st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=25).map(
     lambda seeds: _Sections(seeds).data
 )
-"""Sections in either byte order, with interfaces described anywhere, and blocks without a frame."""
+"""A strategy for files with sections in either byte order.
+
+Their interfaces are described anywhere, and some blocks have no frame.
+"""
 pcap_files = st.builds(
     pcap_of,
     st.lists(made(pcap_frame), max_size=25),
@@ -157,7 +160,7 @@ def packed(data: bytes, packing: str) -> bytes:
 
 
 def read_whole(data: bytes, where: str) -> tuple[list[Frame], CaptureError | None]:
-    """Return all frames as one reader finds them, and the damage that ends them."""
+    """Return all frames that a single reader finds, and the damage that ends them."""
     found = []
     try:
         for frame in read_frames(io.BytesIO(data), where):

@@ -1,4 +1,4 @@
-"""A cluster on this machine, and jobs that run on it as separate processes."""
+"""A cluster on this machine, and jobs that run on it as processes of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.conformance import ROOT
 JOB_TIMEOUT_S = 600
 SPARK_HOME = Path(_find_spark_home())
 TWO_EXECUTORS = "local-cluster[2,1,2048]"
-"""A master in the driver, and two executors of one core as separate processes: for us it is like any other cluster."""
+"""The name of a cluster with its master in the driver, and two executors with one core each.
+
+The executors are separate processes. For us, it is like any other cluster.
+"""
 SETTINGS: Final = {
     # Nothing is done before both executors are there, however long their Java takes, and then both have a part of it.
     "spark.cores.max": "2",
@@ -34,7 +37,10 @@ SETTINGS: Final = {
 
 
 def home_of_our_own(folder: Path) -> Path:
-    """Make a home for Spark with links to the installed one, because local-cluster writes beside its own programs."""
+    """Make a home for Spark, with links to the installed one, and return its path.
+
+    This is needed because local-cluster writes next to its own programs.
+    """
     folder.mkdir()
     for part in SPARK_HOME.iterdir():
         if part.name != "work":
@@ -46,7 +52,10 @@ def home_of_our_own(folder: Path) -> Path:
 
 
 def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
-    """Return the output of a command that succeeds. No archive of classes is made: nobody would use it again."""
+    """Return the output of a command, which must succeed.
+
+    No archive of classes is made, because nothing would use it again.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,

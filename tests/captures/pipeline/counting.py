@@ -1,4 +1,4 @@
-"""An engine that counts."""
+"""An engine that counts tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An S3 server for tests, moto's, which records all requests."""
+"""An S3 server for tests, which records all requests. The server itself is moto's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ BUCKET = "captures"
 
 
 class Asked(NamedTuple):
-    """One request. first, last: the range of bytes requested; None for the whole object."""
+    """One request.
+
+    first, last: the range of bytes that was requested; None for the whole object.
+    """
 
     method: str
     path: str
@@ -23,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class ObjectStore:
-    """Listens on a port from the beginning, and answers from the first `put` on.
+    """A server that listens on a port from the beginning, and answers from the first `put` onward.
 
     Attributes:
         asked: all requests, in order.
@@ -55,7 +58,7 @@ class ObjectStore:
         }
 
     def put(self, name: str, content: bytes) -> str:
-        """Store an object; return its URI."""
+        """Store an object. Return its URI."""
         if self._server is None:
             self._start()
         with self._system.open_output_stream(f"{BUCKET}/{name}") as stream:

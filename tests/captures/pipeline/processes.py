@@ -1,4 +1,4 @@
-"""Processes that tests have started, as Linux reports them: which of them still run, and where they listen."""
+"""Processes that tests have started, as Linux reports them: which ones are still running, and where they listen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ GONE_TIMEOUT_S = 60
 
 
 def marked_environment() -> dict[str, str]:
-    """Return our environment with a unique mark, which every process started with it passes on."""
+    """Return our environment with a unique mark.
+
+    Every process that is started with it passes the mark on.
+    """
     return {**os.environ, MARK: secrets.token_hex(8)}
 
 
@@ -24,7 +27,7 @@ def still_there(environ: dict[str, str]) -> list[str]:
 
 
 def running(program: str, environ: dict[str, str]) -> list[int]:
-    """Return the processes with the mark of this environment whose command line contains this word."""
+    """Return the processes that have this environment's mark and whose command line contains this word."""
     return [process for process, line in _marked(environ).items() if program in line]
 
 
@@ -50,7 +53,7 @@ def wait_until_gone(environ: dict[str, str]) -> None:
 
 
 def listening(pid: int) -> set[str]:
-    """Return the addresses on which a process accepts TCP connections, in hexadecimal as Linux writes them."""
+    """Return the addresses on which a process accepts TCP connections, in Linux's hexadecimal form."""
     sockets, found = set(), set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):

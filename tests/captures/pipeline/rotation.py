@@ -1,4 +1,4 @@
-"""Rotating captures."""
+"""Helpers that write rotating captures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FRAMES_PER_FILE = 120
 
 
 def in_files(folder: Path, frames: Sequence[Frame], cuts: Sequence[int]) -> list[Path]:
-    """Write a rotating capture: frames in files that follow one another."""
+    """Write a rotating capture, which is a series of files. Return the files' paths."""
     edges = [0, *sorted(cut % (len(frames) + 1) for cut in cuts), len(frames)]
     paths = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
@@ -30,7 +30,7 @@ def in_files(folder: Path, frames: Sequence[Frame], cuts: Sequence[int]) -> list
 
 
 def rotation(folder: Path, count: int) -> list[Path]:
-    """Write a capture as `count` files, of a minute each, with late, repeated and lost frames."""
+    """Write a capture as `count` files of one minute each. It has late, repeated and lost frames."""
     folder.mkdir()
     whole = folder / "whole.pcapng"
     write_capture(whole, count * FRAMES_PER_FILE, connections=5)

@@ -19,7 +19,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
-    """Write a sample as a file of another system that ran at the same time."""
+    """Write a sample as if it came from another system that ran at the same time. Return the file's path."""
     path = folder / f"{name}-elsewhere.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in FRAMES[name]:
@@ -28,7 +28,10 @@ def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
 
 
 def in_one_laboratory(name: str) -> list[Frame]:
-    """Return a sample as if all samples were runs in one laboratory: the same queue managers, other messages."""
+    """Return a sample as if all samples were runs in one laboratory.
+
+    They then have the same queue managers, but other messages.
+    """
     return [
         frame._replace(
             data=re.sub(rb"[0-9]+_([a-z]+)\.*", lambda own: own[1].ljust(len(own[0]), b"."), frame.data),
@@ -39,7 +42,7 @@ def in_one_laboratory(name: str) -> list[Frame]:
 
 
 def another_run(name: str, folder: Path) -> Path:
-    """Write a sample of that laboratory as a file."""
+    """Write a sample from that laboratory to a file. Return the file's path."""
     path = folder / f"{name}.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in in_one_laboratory(name):
@@ -48,7 +51,10 @@ def another_run(name: str, folder: Path) -> Path:
 
 
 def renamed(frame: Frame, system: int = 1) -> Frame:
-    """Rename queue managers and their addresses; each system's new GUIDs spell names in other capital letters."""
+    """Rename queue managers and their addresses.
+
+    Each system has new GUIDs, which spell the names in other capital letters.
+    """
     capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
     names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)
     data = re.sub(rb"[a-z]+(?=\.{3,})|(?<=[0-9]_)[a-z]+", lambda found: found[0].translate(names), frame.data)

@@ -1,4 +1,4 @@
-"""Captures cut into ranges and put together again, beside the result of one reader of the whole capture."""
+"""Captures that are cut into ranges and put together again, compared with one reader of the whole capture."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def numbered(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[SegmentPart]:
-    """Return the segments of a capture that is cut before these frames.
+    """Return the segments of a capture, which is cut before each of these frames.
 
     Args:
+        cuts: the positions of the frames before which the capture is cut.
         odd: the numbers of frames whose payload is not in one piece in the file.
     """
     reader, taps = IpReader(), Taps()
@@ -63,7 +64,7 @@ def _range(frames: Sequence[Frame], reader: IpReader, scattered: frozenset[int])
 def segments_of(
     rows: Sequence[tuple[Frame, Segment]], scattered: frozenset[int] = frozenset()
 ) -> SegmentPart:
-    """Return segments as columns, and the file with their payloads."""
+    """Return segments as columns, together with the file that has their payloads."""
     data = bytearray(BETWEEN)
     ends: dict[Endpoint, int] = {}
     odd_payloads: dict[int, bytes] = {}
@@ -124,14 +125,14 @@ def segments_of(
 
 @dataclass
 class Result:
-    """The result of the pipeline for a capture: packets, each as `told`, in order; and streams."""
+    """What the pipeline finds in a capture: packets, each in the form of `told`, in order; and streams."""
 
     packets: list[dict[str, Any]] = field(default_factory=list)
     closed: list[StreamCount] = field(default_factory=list)
 
 
 def read_in_parts(parts: Iterable[SegmentPart]) -> Result:
-    """Read all parts one after the other."""
+    """Read all parts, one after another. Return the result."""
     flows = Flows()
     found = [*map(flows.read, parts), flows.decide(), flows.finish()]
     result = Result(closed=flows.closed)
@@ -181,13 +182,13 @@ NAMES = (
 
 
 def told(packet: SeenPacket) -> dict[str, Any]:
-    """Return everything that a capture says about a packet."""
+    """Return everything that a capture shows about a packet."""
     values = {name: getattr(packet, name) for name in NAMES}
     return values | {"fault": None if packet.framed else str(packet.fault)}
 
 
 def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], PacketReader]:
-    """Return the result of one reader of the whole capture, without Pings."""
+    """Return what one reader of the whole capture finds, without Pings."""
     reader = PacketReader(frames)
     packets = [packet for packet in reader if not packet.is_ping]
     number = 0
@@ -204,7 +205,7 @@ TOTAL_NAMES = (
 
 
 def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> Result:
-    """Check that the parts of a capture, read one after the other, give the result of one reader."""
+    """Check that the parts of a capture, read one after another, give the same result as one reader."""
     result = read_in_parts(ranges(frames, cuts, odd))
     packets, reader = whole(frames)
     totals = reader.totals

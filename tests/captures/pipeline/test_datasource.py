@@ -1,4 +1,4 @@
-"""The format `mqproto`: a query sees what the captures say, in any session, wherever they are."""
+"""The format `mqproto`: a query sees what the captures hold, in any session, wherever the captures are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLES = ROOT / "captures" / "samples"
 
 
 def segment_rows(path: Path) -> list[tuple[object, ...]]:
-    """Return the results of the reader of single frames, up to damage."""
+    """Return the rows that the reader of single frames yields, up to the first damaged place."""
     ip = IpReader()
     rows: list[tuple[object, ...]] = []
     with suppress(CaptureError):
@@ -63,7 +63,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 def only(names: str) -> StructType:
-    """Return some columns of segments, separated by commas."""
+    """Return the schema of some columns of segments, given as names separated by ", "."""
     there = from_arrow_schema(SEGMENTS)
     return StructType([there[name] for name in names.split(", ")])
 

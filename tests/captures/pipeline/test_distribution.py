@@ -1,4 +1,6 @@
-"""The same job in one process and on a cluster makes the same tables, and executors use the code that was shipped."""
+"""The same job makes the same tables in one process and on a cluster, and executors use the code that was shipped to
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,16 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 RANGE_MIB = 1
 FILLED = {"packets", "relations", "endings", "sessions", "sequences", "gaps", "histories", "hops", "findings"}
-"""Tables that have rows for these samples, whatever the other tables have."""
+"""The tables that have rows for these samples; other tables may or may not have any."""
 
 
 @pytest.mark.long
 def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
     tmp_path: Path, objects: ObjectStore
 ) -> None:
-    """They share only the S3 server: the driver's folders do not exist where the work is done."""
+    """The executors and the driver share only the S3 server: the driver's folders do not exist where the work is
+    done.
+    """
     # A capture for each executor.
     samples = [
         elsewhere(name, tmp_path, system) for system, name in enumerate(("express-pair", "gap-held"), 1)
@@ -74,7 +78,7 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
 
 
 def python_without(folder: Path, program: Path) -> Path:
-    """A Python that has the name of a folder's package, but not its content."""
+    """Return a Python that finds a folder's package by its name, but without any content."""
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     apart = ["unshare", "--mount", *as_root, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
     done = subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)

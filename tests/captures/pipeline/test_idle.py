@@ -1,4 +1,4 @@
-"""If everything in a folder is already in the tables, this is known before anything starts."""
+"""If everything in a folder is already in the tables, the program notices this before it starts anything."""
 
 from __future__ import annotations
 

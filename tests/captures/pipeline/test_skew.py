@@ -1,4 +1,4 @@
-"""A sniffer at each host, each with its own clock: the differences between the clocks are as exact as stated."""
+"""Each host has a sniffer with its own clock: the differences between the clocks are as exact as stated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.captures.truth.saying import written
 
 
 class Skew(NamedTuple):
-    """The error of a clock, from its first frame on, which came at `first_ns`."""
+    """The error of a clock from its first frame on; that frame was caught at `first_ns`."""
 
     first_ns: int
     offset_ns: int
@@ -48,7 +48,9 @@ def at_hosts(frames: Sequence[Frame], seed: int) -> tuple[list[Frame], dict[int,
 
 
 def wrong_clocks(tables: Tables, frames: Sequence[Frame], skews: dict[int, Skew]) -> list[str]:
-    """Return the clocks whose true difference, at the beginning or the end, is outside the stated limits."""
+    """Return the clocks whose true difference from their reference clock, at the beginning or the end, is outside the
+    stated limits.
+    """
     [found] = tables.read("clocks").combine_chunks().to_batches()
     references = dict(
         zip(found["interface"].to_pylist(), found["reference_interface"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Readers of the tables while runs commit: each of them reads what one run left."""
+"""Readers of the tables while runs commit: each reader sees the tables as a single run left them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ STEPS = (
     (DeltaTable, "create"),
     (DeltaTable, "create_write_transaction"),
 )
-"""All changes that a commit makes to a file or a table."""
+"""The functions with which a commit changes a file or a table."""
 
 
 @pytest.mark.long
 def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before each step of a commit, one of the readers, in turn, opens the tables; it reads them when its next turn
-    comes. So each read has some steps of the writer in its middle. After five commits each reader has been at each
-    step.
+    """Before each step of a commit, one of the readers opens the tables; it reads them when its next turn comes.
+
+    The readers take turns, so each read has some of the writer's steps in its middle. After five commits, each reader
+    has been at each step.
     """
     known = {torn.digest(torn.state(run)): run for run in range(1, COMMITS + 1)}
     turns = itertools.cycle(torn.READERS)

@@ -1,7 +1,6 @@
-"""Seeded worlds as captures: the tables say about each message what the world knows, and accuse nobody who kept to the
-protocol.
+"""Seeded worlds as captures: the tables say about each message what the world knows.
 
-`make truth` has 200 worlds; MQPROTO_TRUTH_WORLDS is their number.
+They accuse nobody who kept to the protocol. `make truth` uses 200 worlds; MQPROTO_TRUTH_WORLDS sets their number.
 """
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ from mqproto.wire import NULL_GUID, MessageClass, guid_text
 
 WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "0"))
 SEEDS = range(2, 2 + WORLDS) if WORLDS else (2, 96, 127, 132)
-"""The seeds of the worlds. World 1 has 31 MB of bodies, and takes as long as all of the next twenty. In world 96 a
-forged OrderAck has the identifier of a genuine one; in 127 express messages expire; in 132 a node repeats an earlier
-OrderAck as a new one.
+"""The seeds of the worlds.
+
+World 1 has 31 MB of bodies, and takes as long as the next twenty together. In world 96, a forged OrderAck has the
+identifier of a genuine one. In 127, express messages expire. In 132, a node repeats an earlier OrderAck as a new one.
 """
 SECOND_NS = 10**9
 PLANTED = {
@@ -37,11 +37,15 @@ PLANTED = {
     "fault stranger": {"malformed", "out-of-turn"},
     "fault sparse": {"order-ack-backwards"},
 }
-"""For each fault of a world, the findings about what nodes, or strangers that connect to them, do because of it. A node
-that acknowledges sparsely repeats an earlier OrderAck as a new one.
+"""For each fault of a world, the codes of the findings that it explains.
+
+The findings are about what nodes, or strangers that connect to them, do because of the fault. A node that acknowledges
+sparsely repeats an earlier OrderAck as a new one.
 """
 MISCOUNTED = {"wrong-count", "ack-backwards", "ack-beyond-sent", "saved-beyond-sent", "window-exceeded"}
-"""The findings about sessions that do not begin at zero, as in worlds whose counters begin near their ends."""
+"""The codes of findings about sessions that do not begin at zero, as in worlds whose counters start near their upper
+limits.
+"""
 
 
 def epoch_ns(world_ms: int) -> int:
@@ -50,7 +54,7 @@ def epoch_ns(world_ms: int) -> int:
 
 
 def outcomes_of(truth: dict[str, Any]) -> set[Outcome]:
-    """Return the outcomes that a capture may show for a message, according to its world."""
+    """Return the outcomes that a capture may show for a message, given what its world knows of it."""
     if truth["arrivals"]:
         return {Outcome.CONFIRMED, Outcome.REACHED, Outcome.REFUSED, Outcome.EXPIRED}
     return set(Outcome) - {Outcome.CONFIRMED}
@@ -82,7 +86,9 @@ def assert_told(row: dict[str, Any], truth: dict[str, Any], end_ms: int) -> None
 
 
 def messages_found(tables: Tables, code: str) -> set[str]:
-    """Return the messages that findings are about; one that is sent again may be found again."""
+    """Return the messages that findings with this code are about; a message that is sent again may have several such
+    findings.
+    """
     if not tables.paths("findings"):
         return set()
     numbers = {row["number"] for row in tables.read("findings").to_pylist() if row["code"] == code}
@@ -91,7 +97,9 @@ def messages_found(tables: Tables, code: str) -> set[str]:
 
 
 def forgeries(tables: Tables) -> set[str]:
-    """Return the acknowledgments that do not come from their messages' destination, as far as names show that."""
+    """Return the acknowledgments that do not come from the destination of the message that they acknowledge, as far as
+    names show this.
+    """
     packets = tables.read("packets").filter(pc.field("message").is_valid()).to_pylist()
     towards = {
         (row["source_manager"], row["sequence"]): row["destination_manager"]

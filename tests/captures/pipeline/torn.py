@@ -19,14 +19,16 @@ from deltalake import DeltaTable
 from mqproto.captures.pipeline.tables.tables import Tables
 
 SETTLED, OPEN = 40, 25
-"""How many rows each run adds, and how many the next one replaces."""
+"""The number of settled rows that each run adds, and the number of open rows that the next run replaces."""
 TIDIED_EVERY: Final = 3
 SCHEMA: Final = pa.schema([("number", pa.int64()), ("run", pa.int64()), ("label", pa.string())])
 SCHEMAS: Final = {"histories": SCHEMA, "hops": SCHEMA}
 
 
 class Digest(NamedTuple):
-    """The content of a table: how many rows, how many different rows, and the sums of their numbers and runs."""
+    """A summary of a table: the number of rows, the number of distinct rows, and the sums of the rows' numbers and
+    runs.
+    """
 
     rows: int
     different: int
@@ -84,13 +86,13 @@ def write(folder: Path, last: int) -> None:
 
 
 Read = Callable[[], list[Digest]]
-"""A function that reads tables which were opened before, each time it is called."""
+"""A function that reads tables each time it is called; the tables were opened beforehand."""
 Reader = Callable[[Path], Read]
 """A function that opens tables, as they are now."""
 
 
 def by_duckdb(folder: Path) -> Read:
-    """Read both tables in one query, as one run left them; the digest comes twice, once from a join."""
+    """Read both tables in one query, as one run left them; return two digests, the second from a join of the tables."""
     tables = Tables(folder)
     histories, hops = tables.dataset("histories"), tables.dataset("hops")
     query = """
@@ -115,7 +117,7 @@ def by_pandas(folder: Path) -> Read:
 
 
 def by_polars(folder: Path) -> Read:
-    """Read the last version of one table with polars, and both tables as one run left them."""
+    """Read the last version of one table with polars; check that both tables are as one run left them."""
     last, tables = pl.scan_delta(str(folder / "hops")), Tables(folder)
     both = [pl.scan_pyarrow_dataset(tables.dataset(name)) for name in SCHEMAS]
 
@@ -128,7 +130,7 @@ def by_polars(folder: Path) -> Read:
 
 
 def by_files(folder: Path) -> list[Digest]:
-    """Read all existing files, as the README once showed: nobody should do that."""
+    """Read all existing files, as the README once recommended: nobody should do that."""
     return [digest(ds.dataset(sorted(map(str, (folder / "histories").glob("*.parquet")))).to_table())]
 
 

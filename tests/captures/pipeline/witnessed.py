@@ -1,7 +1,7 @@
 """`mqproto analyse` as a program with witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
-Each task writes into FOLDER which executor carried it out, and where the executor got our code. With --kill, one
-executor dies when it has just written packets, before it can report them. So that task is repeated, and so are those
+Each task writes into FOLDER which executor carried it out, and where that executor got our code. With --kill, one
+executor dies when it has just written packets, before it can report them. So its task is repeated, and so are the tasks
 whose results are lost with it.
 """
 
@@ -21,7 +21,7 @@ from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
 
 KILLED_STAGE = "writing packets"
 KILLED = "killed"
-"""The file that says that an executor was killed."""
+"""The name of the file whose existence says that an executor was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Witness:
     """A task's report.
 
     task: the stage, and the subject of the task.
-    executor: its process.
-    code, needs: where it got our code and construct.
-    sees: whether the driver's folder of temporary files existed there.
+    executor: the process of the executor that carried the task out.
+    code, needs: where the executor got our code, and where it got construct.
+    sees: whether the driver's folder of temporary files existed where the task was carried out.
     """
 
     task: str
@@ -52,7 +52,7 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
     killed = Path(folder) / KILLED
 
     class WitnessedEngine(SparkEngine):
-        """Carries out tasks like SparkEngine, with witnesses."""
+        """Carries out tasks as SparkEngine does, and makes each of them write a report."""
 
         def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             deadly = kill and stage == KILLED_STAGE

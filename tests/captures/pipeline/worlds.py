@@ -28,7 +28,9 @@ SMALL: Final = encode_packet(
 
 
 def user_message(size_bytes: int, riding: bool = False, filler: bytes = b"\0") -> bytes:
-    """Return a header and filler: enough for framing, otherwise malformed. With `riding`, a SessionHeader follows."""
+    """Return a header and filler that suffice for framing, but are otherwise malformed. With `riding`, a SessionHeader
+    follows.
+    """
     head = bytes.fromhex("1000 1000 4c494f52" if riding else "1000 0000 4c494f52")
     head += size_bytes.to_bytes(4, "little") + bytes(4)
     return (head + filler * size_bytes)[:size_bytes] + bytes(16 * riding)
@@ -53,9 +55,10 @@ def conversations(
     begun: bool | None = None,
     said: st.SearchStrategy[bytes] = SAID,
 ) -> list[bytes]:
-    """Draw one connection, whole and in order, with its handshake if it is `begun`; if None, with it or without.
+    """Draw one connection, whole and in order.
 
     Args:
+        begun: whether the connection has its handshake; None draws this, too.
         said: the packets of both sides.
     """
     talk = TcpConversation(
@@ -84,7 +87,7 @@ def conversations(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> list[Frame]:
-    """Draw the frames of a few connections, some of them between the same ends, with faults on the way."""
+    """Draw the frames of a few connections, some of them between the same endpoints, with faults on the way."""
     pairs = [(CLIENT, SERVER), (CLIENT, SERVER), (CLIENT, ELSEWHERE), (OTHER, SERVER)]
     talks = [draw(conversations(*draw(st.sampled_from(pairs)))) for _ in range(draw(st.integers(1, 3)))]
     if draw(st.booleans()):
@@ -158,7 +161,9 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
 
 
 def tapped(frames: list[Frame], late: int) -> list[Frame]:
-    """Give each direction a separate interface; the servers' packets are seen this many frames late, or early."""
+    """Give each direction its own interface, and move the servers' packets by `late` frames: later, or earlier if it is
+    negative.
+    """
     served = [_segment(frame.data).source.host == SERVER.host for frame in frames]
     frames = [frame._replace(interface=PLACES[it]) for frame, it in zip(frames, served, strict=True)]
     order = sorted(range(len(frames)), key=lambda number: number + late * served[number])
@@ -176,7 +181,7 @@ def _other(frame: bytes) -> bytes:
 
 
 def _odd(frame: bytes, kind: str) -> bytes:
-    """Return a keep-alive from the sender of a frame, or a segment from far beyond its window."""
+    """Return a keep-alive from a frame's sender, or a segment from far beyond the sender's window."""
     segment = _segment(frame)
     if kind == "alive":
         return _encoded(segment, segment.sequence_number + len(segment.payload) - 1, ACK, b"\0")

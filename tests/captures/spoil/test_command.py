@@ -1,4 +1,4 @@
-"""The command: every kind of damage by its option, into one file or several."""
+"""The command: each kind of damage is requested by its option, and the result is written to one file or several."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.examples import a_user_message
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """Write thirty packets on one connection."""
+    """Write a capture of thirty packets on one connection."""
     path = tmp_path / "whole.pcapng"
     talk = TcpConversation(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 1801))
     frames = talk.open()

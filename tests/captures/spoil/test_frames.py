@@ -1,4 +1,6 @@
-"""Captures made worse: lost frames are gone, the others are unchanged, and a seed always does the same."""
+"""Captures that are made worse: lost frames are gone, the others are unchanged, and the same seed always gives the same
+result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where frames are caught: each half of a TAP has one direction of a connection, and each host has all of its own."""
+"""Where frames are caught: each half of a TAP sees one direction of a connection, and each host sees all of its own
+frames.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Breaches of each rule in otherwise correct traffic: bytes of some packets are changed, and nothing else.
 
-A plant takes the contents of a whole capture and a random number generator, and returns the packets to replace; none if
-the capture has no place for it. Its name is the code under which the breach has to be found.
+A plant takes the contents of a whole capture and a random number generator. It returns the packets to replace, or none
+if the capture has no place for the breach. It is registered under the code under which the breach has to be found.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Others: TypeAlias = dict[int, bytes]
 STRANGER: Final = Guid(b"nobody knows me.")
 NOWHERE: Final = TxSequenceId(time_stamp=7, ordinal=7)
 FAR: Final = 0x1000
-"""How far a count is off: so far that no window explains it."""
+"""The amount by which a count is wrong: so large that no window explains it."""
 PLANTS: Final[dict[str, Callable[[Truth, random.Random], Others]]] = {}
-"""The plants by their codes."""
+"""The plants, keyed by their codes."""
 
 
 def plant(
@@ -59,7 +59,7 @@ def _of_kind(truth: Truth, *kinds: Kind) -> Iterator[Sight]:
 
 
 def _changed(sight: Sight, **changes: Any) -> bytes:
-    """Return a packet with other values in fields of its parts: `user={"message_id": 3}`."""
+    """Return a packet with changed fields in its parts, given as in `user={"message_id": 3}`."""
     packet: Any = sight.seen.packet
     parts = {
         name: replace(getattr(packet, name), **value) if isinstance(value, dict) else value
@@ -116,7 +116,7 @@ def _wrong_parameters(truth: Truth, chance: random.Random) -> Others:
 
 
 def _acknowledging(truth: Truth) -> Iterator[Sight]:
-    """Return packets that newly acknowledge something, after an earlier acknowledgment."""
+    """Yield packets that acknowledge something new; their sender has sent an acknowledgment before."""
     told = set()
     for sight in truth.sights.values():
         if sight.session is None or sight.received is None:
@@ -160,7 +160,7 @@ def _wrong_count(truth: Truth, chance: random.Random) -> Others:
 
 @plant("window-exceeded")
 def _window(truth: Truth, chance: random.Random) -> Others:
-    """Let both ends announce a window of one, on a connection where more messages than that wait."""
+    """Make both ends announce a window of one on a connection on which more messages than that wait."""
     waiting: dict[tuple[int, str], int] = {}
     busy = set()
     for sight in truth.sights.values():
@@ -186,7 +186,7 @@ def _window(truth: Truth, chance: random.Random) -> Others:
 
 
 def _passed_on(truth: Truth) -> Iterator[Sight]:
-    """Return messages that leave an intermediate to which they have come once."""
+    """Yield messages that leave an intermediate at which they have arrived once."""
     for known in truth.messages.values():
         if len(set(known.crossings.values())) == len(known.crossings) > 1:
             for number, hop in known.crossings.items():
@@ -212,7 +212,9 @@ def _hop_count(truth: Truth, chance: random.Random) -> Others:
 
 
 def _pairs(truth: Truth) -> Iterator[tuple[Sight, Sight]]:
-    """Return pairs of transactional messages of one sequence that left their source in turn, on one connection."""
+    """Yield pairs of transactional messages of one sequence, sent by their source one after the other on one
+    connection.
+    """
     last: dict[tuple[Any, ...], Sight] = {}
     for sight in _of_kind(truth, Kind.TRANSACTIONAL):
         message = sight.message
@@ -299,7 +301,7 @@ def _resend(truth: Truth, chance: random.Random) -> Others:
 
 @plant("resend-without-need")
 def _needless(truth: Truth, chance: random.Random) -> Others:
-    """Send a message that is not transactional again in place of another one, although it was acknowledged."""
+    """Replace a message by an earlier one that is not transactional and was already acknowledged."""
     answered: dict[int, int] = {}
     for number, sight in truth.sights.items():
         for packet in sight.saved.packets if sight.saved is not None else ():
@@ -340,13 +342,13 @@ def _odd(truth: Truth, chance: random.Random) -> Others:
 
 
 def _an_ack(truth: Truth, chance: random.Random, kind: Kind) -> list[Sight]:
-    """Return an acknowledgment of a kind with all hops that it crossed; empty if there is none."""
+    """Return an acknowledgment of a kind as seen on each hop that it crossed; empty if there is none."""
     found = _acks(truth, kind)
     return chance.choice(found) if found else []
 
 
 def _acks(truth: Truth, kind: Kind) -> list[list[Sight]]:
-    """Return acknowledgments of a kind, each with all hops that it crossed."""
+    """Return all acknowledgments of a kind, each as seen on every hop that it crossed."""
     found: dict[tuple[Guid, int], list[Sight]] = {}
     for sight in _of_kind(truth, kind):
         assert sight.message is not None
@@ -418,7 +420,7 @@ def _final_mismatch(truth: Truth, chance: random.Random) -> Others:
 
 
 def planted(truth: Truth, code: str, chance: random.Random) -> Others:
-    """Return the packets to replace, of the same sizes; none if there is no place for them."""
+    """Return the replacements for packets, each of the same size as the original; none if the breach fits nowhere."""
     try:
         others = PLANTS[code](truth, chance)
     except MqprotoError:

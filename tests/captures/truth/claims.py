@@ -1,7 +1,7 @@
-"""Is it so? Each sentence about a damaged capture is a claim, and is compared with the whole capture.
+"""Checks whether each sentence about a damaged capture is true: it is a claim, and is compared with the whole capture.
 
-A sentence about the capture ("23 bytes before it are not in the capture") has to be true of the damaged one; a sentence
-about the world ("number 3 did not cross before 4") has to be true of the whole one. A claim without a pattern is
+A sentence about the capture ("23 bytes before it are not in the capture") has to be true of the damaged one. A sentence
+about the world ("number 3 did not cross before 4") has to be true of the whole one. A claim that matches no pattern is
 unchecked.
 """
 
@@ -31,11 +31,11 @@ PACKET: Final = re.compile(r"#(\d+)")
 LACKING: Final = re.compile(
     r"or the captures? lacks? it|the captures? (?:cannot|can not|do not|does not) (?:say|tell)"
 )
-"""Words that leave a question open because the capture may lack something."""
+"""Matches words that leave a question open because the capture may lack something."""
 
 
 def _numbers(found: re.Match[str]) -> range:
-    """Return the numbers of a sequence that a sentence names, from its first two groups."""
+    """Return the sequence numbers that a sentence names; they are in the match's first two groups."""
     first = int(found[1].replace(",", ""))
     return range(first, int((found[2] or found[1]).replace(",", "")) + 1)
 
@@ -43,7 +43,9 @@ def _numbers(found: re.Match[str]) -> range:
 TOLD_ONCE: Final = frozenset(
     {"foreign-ack", "order-ack-beyond", "order-ack-backwards", "final-ack-unknown", "final-ack-mismatch"}
 )
-"""Faults of acknowledgments, which cross several hops: the first crossing that the capture shows is accused."""
+"""The codes of faults of acknowledgments: these cross several hops, and only the first crossing in the capture is
+accused.
+"""
 
 
 class Verdict(Enum):
@@ -55,7 +57,7 @@ class Verdict(Enum):
 
 
 def verdict(holds: bool | None) -> Verdict:
-    """Return a result as a Verdict; None stands for a claim without a pattern."""
+    """Convert the result of a check to a Verdict; None stands for a claim that matches no pattern."""
     if holds is None:
         return Verdict.UNCHECKED
     return Verdict.TRUE if holds else Verdict.FALSE
@@ -88,7 +90,7 @@ class Claims:
 
     @cached_property
     def numbered(self) -> set[int | None]:
-        """Return the transactional messages whose number the damaged capture shows, by their packets."""
+        """Return the packets with transactional messages whose numbers the damaged capture shows."""
         return {
             self.original[sight.seen.number]
             for sight in self.said.sights
@@ -96,12 +98,15 @@ class Claims:
         }
 
     def then(self, packets: Iterable[int]) -> list[int]:
-        """Return the packets that came before the damaged capture ends."""
+        """Return those of some packets that come before the end of the damaged capture."""
         return [number for number in packets if number <= self.limit]
 
     @cached_property
     def answered(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return, by message packet, the session acknowledgments that first report it as received and as saved."""
+        """Return the session acknowledgments that first report messages as received, and as saved.
+
+        Both are keyed by the packet of the message.
+        """
         received: dict[int, int] = {}
         saved: dict[int, int] = {}
         for number, sight in self.truth.sights.items():
@@ -111,7 +116,7 @@ class Claims:
         return received, saved
 
     def of_finding(self, finding: Finding) -> Verdict:
-        """Whether a note is true, or a fault is also in the whole capture."""
+        """Return whether a note is true, or whether the whole capture also has the fault."""
         number = self.original.get(finding.packet)
         if finding in self.of_no_packet or (finding.packet and number is None):
             # Bytes that begin no packet are told by the number of the packet before them.
@@ -152,7 +157,7 @@ class Claims:
     # Findings
 
     def missing_bytes(self, finding: Finding, number: int) -> Verdict:
-        """Whether the stated number of bytes of the stream is missing."""
+        """Return whether the stated number of bytes is missing from the stream."""
         span, seen = self.truth.whole.spans[number], self.seen[finding.packet]
         lacking = self.coverage.lacks_before(span, seen.interface.number)
         found = re.search(r"([\d,]+) (?:bytes before it )?are not in the capture", finding.text)
@@ -160,7 +165,7 @@ class Claims:
         return verdict(0 < count <= lacking)
 
     def address_translation(self, finding: Finding, number: int) -> Verdict:
-        """Whether the two are one connection of the whole capture."""
+        """Return whether the two named connections are one connection in the whole capture."""
         found = re.match(r"the connection (\S+) > (\S+) is (\S+) > (\S+), seen once more", finding.text)
         if found is None:
             return Verdict.UNCHECKED
@@ -168,7 +173,7 @@ class Claims:
         return verdict(bool(one & other))
 
     def caller_by_port(self, finding: Finding, number: int) -> Verdict:
-        """Whether the packets that would tell are missing: the request, and the answer."""
+        """Return whether a packet that would tell who called is missing: the request, or its answer."""
         sight = self.truth.sights.get(number)
         told = r"nothing here tells who called; by its port \S+ is taken to have been called"
         if sight is None or re.fullmatch(told, finding.text) is None:
@@ -189,7 +194,10 @@ class Claims:
         return verdict("damaged" in self.coverage.frames[int(found[1]) - 1].comment)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
-        """Whether a message crossed the hop before, and the reason is right; if none is given, whether it crossed."""
+        """Return whether a message crossed the hop before, and the stated reason for sending it again is right.
+
+        If no reason is stated, return only whether it crossed the hop on another connection.
+        """
         if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
             return verdict(self._is_on_another_connection(self.original.get(int(found[1])), number))
         found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
@@ -207,7 +215,7 @@ class Claims:
         return is_same and one.hop == other.hop and earlier < number
 
     def _is_on_another_connection(self, one: int | None, other: int) -> bool:
-        """Whether a copy of a message crossed the same hop on another connection, before or after."""
+        """Return whether two packets carry the same message over the same hop, but on different connections."""
         first, last = sorted((one or 0, other))
         if not first or not self._is_again(first, last):
             return False
@@ -240,7 +248,7 @@ class Claims:
         return None
 
     def gap(self, finding: Finding, number: int) -> Verdict:
-        """Whether none of these numbers had been seen on that hop."""
+        """Return whether none of the stated numbers had been seen on that hop."""
         pattern = (
             r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+ had not been seen on this hop before [\d,]+"
         )
@@ -251,7 +259,9 @@ class Claims:
         return verdict(not self._was_seen(known, number, _numbers(found), before=finding.packet))
 
     def gap_filled(self, finding: Finding, number: int) -> Verdict:
-        """Whether none of these numbers had been seen on that hop when later ones were, but all have been by now."""
+        """Return whether the stated numbers were all missing on that hop when later ones were seen, but have all been
+        seen by now.
+        """
         pattern = (
             r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), "
             r"came( or are passed over)? (?:within \S+ s|\S+ s before it)"
@@ -266,7 +276,9 @@ class Claims:
         )
 
     def _was_seen(self, known: Known, number: int, numbers: range, before: int) -> bool:
-        """Whether one of these numbers of a sequence crossed a hop before a packet of the damaged capture."""
+        """Return whether one of these numbers of a sequence crossed a hop before the given packet of the damaged
+        capture.
+        """
         assert known.sequence is not None
         hop = known.crossings[number]
         for each in numbers[:1_000]:
@@ -278,7 +290,7 @@ class Claims:
         return False
 
     def late(self, finding: Finding, number: int) -> Verdict:
-        """Whether the time for a message to reach its queue was over by the clock of this capture."""
+        """Return whether a message's time to reach its queue was over according to this capture's clock."""
         message = self.truth.sights[number].message
         if message is None or "by the clock of the capture its time to reach its queue was over" not in (
             finding.text
@@ -288,7 +300,10 @@ class Claims:
         return verdict(message.transaction is None and self.seen[finding.packet].time_ns > end_s * SECOND_NS)
 
     def unknown_sequence(self, finding: Finding, number: int) -> Verdict:
-        """Whether the capture has no message of that sequence, or lacks the one that is meant."""
+        """Return whether the capture lacks all messages of that sequence.
+
+        For other sentences, return whether they say that the capture may lack the message.
+        """
         if "of which the capture has no message" not in finding.text:
             return verdict(LACKING.search(finding.text) is not None)
         body = self.truth.sights[number].acknowledgment
@@ -309,7 +324,7 @@ class Claims:
     # --follow
 
     def of_history(self, name: str, history: History) -> Iterator[tuple[str, Verdict]]:
-        """Check the statements of --follow about a message."""
+        """Check what --follow says about a message; yield each statement with its verdict."""
         known = self.truth.messages.get(name)
         if known is None:
             yield f"message {name}", Verdict.FALSE
@@ -383,15 +398,15 @@ class Claims:
                 yield MessageClass(message.properties.message_class).name
 
     def there(self, packets: list[int]) -> bool:
-        """Whether the damaged capture has all bytes of one of these packets."""
+        """Return whether the damaged capture has all bytes of at least one of these packets."""
         return any(self.coverage.has(self.truth.whole.spans[packet]) for packet in packets)
 
     def shows(self, packets: list[int]) -> bool:
-        """Whether the damaged capture has enough of one of these packets to identify its message."""
+        """Return whether the damaged capture has enough of at least one of these packets to identify its message."""
         return any(self.coverage.has(self.truth.whole.spans[packet], NAMED_BYTES) for packet in packets)
 
     def covered_home(self, known: Known) -> bool:
-        """Whether a positive FinalAck of a later number came to the message's source."""
+        """Return whether a positive FinalAck for a later number reached the message's source."""
         return any(self.truth.sights[number].hop[1] == known.key[0] for number in self.then(known.covering))
 
 
@@ -411,5 +426,5 @@ _NOTES: Final[dict[str, Callable[[Claims, Finding, int], Verdict]]] = {
 
 
 def bare(text: str) -> str:
-    """Return a sentence without durations, which depend on the packets that were seen."""
+    """Return a sentence without its durations, because these depend on which packets were seen."""
     return DURATION.sub("T", text)

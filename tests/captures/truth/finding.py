@@ -1,10 +1,12 @@
-"""Are breaches still found if frames are lost? Only a breach whose evidence remains counts: all frames that its finding
-names in the whole capture. If an OrderAck covers messages that never came, nobody may be able to know it: in another
-world they came in lost frames. If such a breach is not found, a world of that kind is looked for, and written.
+"""Checks whether breaches are still found when frames are lost.
 
-A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
-that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
-contradiction, with the next OrderAck of its sender, which says less.
+Only a breach whose evidence remains counts: all frames that its finding in the whole capture names. If an OrderAck
+covers messages that never arrived, it may be impossible to know this: in another world they arrived in lost frames. If
+such a breach is not found, the tests look for a world of that kind, and write it.
+
+A fault of an acknowledgment is reported once, at the first hop on its path that a capture shows; if frames are lost,
+that may be another hop. An OrderAck that says too much also counts as found if it is reported as one of the two sides
+of a contradiction: its sender's next OrderAck says less.
 """
 
 from __future__ import annotations
@@ -29,10 +31,13 @@ from tests.captures.truth.whole import Coverage, Whole
 
 @dataclass
 class Hunt:
-    """How often a breach was planted, how many damaged captures kept its evidence, and in how many it was found.
+    """The number of times that a breach was planted, and what became of it in the damaged captures.
 
-    contradicted: in how many of the others it was reported as half of a contradiction.
-    unknowable: in how many of the rest nobody can know it.
+    planted: the number of times that it was planted.
+    there: the number of damaged captures that kept its evidence.
+    found: the number of those in which it was found.
+    contradicted: the number of the others in which it was reported as one side of a contradiction.
+    unknowable: the number of the rest in which it is impossible to know of it.
     """
 
     planted: int = 0
@@ -48,7 +53,7 @@ class Hunt:
 
     @property
     def share(self) -> float:
-        """Return the share of the knowable breaches that were reported."""
+        """Return what fraction of the knowable breaches was reported."""
         known = self.there - self.unknowable
         return (self.found + self.contradicted) / known if known else 1.0
 
@@ -57,7 +62,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
     """Plant breaches of rules in a world, lose frames, and look for the breaches.
 
     Args:
-        times: how often each is planted, and in how many ways 1 % of the frames is then lost.
+        times: how often each breach is planted, and how often 1 % of the frames is then lost in a different way.
     """
     for code in codes:
         tally = Hunt()
@@ -83,7 +88,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
 def _look(
     truth: Truth, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
 ) -> None:
-    """Look for a breach of the whole capture in another capture, which has these frames left."""
+    """Look for a breach of the whole capture in a damaged capture that has only these frames left."""
     whole = truth.whole
     coverage = Coverage(whole, frames)
     there = [

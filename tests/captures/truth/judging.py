@@ -1,4 +1,6 @@
-"""A damaged capture against the whole one: false accusations, false sentences, and messages reported correctly."""
+"""Compares a damaged capture with the whole one: false accusations, false sentences, and correctly reported
+messages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
 FOLLOWED: Final = 12
-"""How many messages of each capture are followed."""
+"""The number of messages that are followed in each capture."""
 SESSION_HEADER_BYTES: Final = 16
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
@@ -38,11 +40,15 @@ FACTS: Final[dict[str, frozenset[str]]] = {
 class Score:
     """The results for captures that were damaged in one way.
 
-    accused: in how many captures innocent senders are accused; false_faults: of how many faults.
-    claims, false_claims, unchecked: sentences of findings, --follow and stories.
-    there: messages whose bytes are in the captures. right: those reported as in the whole capture; not_known: those
-        reported with less, where a second world fits. apart: captures for which decode and analyse differ.
-    complaints: what is wrong, by the kind of complaint; a few of each.
+    accused: the number of captures in which innocent senders are accused.
+    false_faults: the number of faults of which they are accused.
+    claims: the number of sentences in findings, --follow and stories.
+    false_claims, unchecked: the numbers of those that are false, and that are unchecked.
+    there: the number of messages whose bytes are in the captures.
+    right: the number of those that are reported as in the whole capture.
+    not_known: the number of those that are reported in less detail, where a second world fits.
+    apart: the number of captures for which results differ: of decode and analyse, or of one run and several.
+    complaints: what is wrong, and how often.
     """
 
     captures: int = 0
@@ -65,17 +71,17 @@ class Score:
 
     @property
     def share(self) -> float:
-        """Return the share of correctly reported messages among those that are there."""
+        """Return the fraction of correctly reported messages among those whose bytes are there."""
         return (self.right + self.not_known) / self.there if self.there else 1.0
 
 
 def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs: bool = False) -> Score:
-    """Compare everything that is said about a damaged capture with the whole one.
+    """Compare everything that is said about a damaged capture with the whole capture.
 
     Args:
-        files: the damaged frames of the whole capture, with their numbers.
-        folder: a new one.
-        runs: whether to analyse file by file as well.
+        files: the frames of the damaged capture, with their numbers in the whole one.
+        folder: a folder that does not exist yet.
+        runs: whether to also analyze the capture piece by piece, in several runs.
     """
     score = Score(captures=1)
     said = tabled(folder, files)
@@ -107,7 +113,7 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
 
 
 def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> None:
-    """Check that decode and analyse find the same."""
+    """Check that `mqproto decode` and `mqproto analyse` have the same findings."""
     theirs: Counter[tuple[str, str, str]] = Counter()
     for (severity, code, _, text), count in said.findings.items():
         theirs[severity, code, text] += count
@@ -118,7 +124,7 @@ def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> N
 
 
 def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
-    """Check the accusations by their codes, because packets of several captures have different numbers."""
+    """Check accusations only by their codes, because packets are numbered differently if there are several captures."""
     known = {code for severity, code, _, _ in truth.tabled.findings if severity == "fault"}
     for (severity, code, _, text), count in said.findings.items():
         if severity == "fault" and code not in known:
@@ -126,7 +132,7 @@ def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
 
 
 def _chosen(truth: Truth, said: Tabled) -> list[str]:
-    """Choose messages to follow: first those with another outcome than in the whole capture."""
+    """Choose the messages to follow; those whose outcome differs from that in the whole capture come first."""
     whole = truth.tabled.outcomes
     by_chance = {name: crc32(name.encode()) for name in truth.messages}
     names = sorted(by_chance, key=lambda name: (said.outcomes.get(name) == whole.get(name), by_chance[name]))
@@ -149,7 +155,9 @@ def _claim(score: Score, where: str, sentence: str, holds: Verdict, count: int =
 
 
 def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> None:
-    """Check each message whose bytes are there: is it reported as in the whole capture, or rightly as not known?"""
+    """Check each message whose bytes are there: it has to be reported as in the whole capture, or rightly as
+    unknown.
+    """
     pending: list[tuple[Known, str, str]] = []
     for name, known in truth.messages.items():
         if not any(_is_there(truth, coverage, number) for number in known.crossings):
@@ -170,7 +178,7 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
 
 
 def _is_there(truth: Truth, coverage: Coverage, number: int) -> bool:
-    """Whether a message's packet is there; of cut frames, everything before the body."""
+    """Return whether a message's packet is there; if frames are cut, everything before its body is enough."""
     span = truth.whole.spans[number]
     return coverage.has(span, head_bytes(truth, number) if coverage.is_cut else None)
 
@@ -185,7 +193,10 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
 
 
 def true_of(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
-    """Return the true statements about a message. OrderAcks may have said that it came before it was refused."""
+    """Return the true facts about a message.
+
+    OrderAcks may have said that it arrived before it was refused.
+    """
     facts = _facts(truth, coverage, known, whole)
     refusals = set(_refusals(truth, known))
     said = [number for number in (*known.said, *known.covering) if number not in refusals]
@@ -204,7 +215,7 @@ def _refusals(truth: Truth, known: Known) -> Iterator[int]:
 
 
 def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether a message came before the damaged capture ends."""
+    """Return whether a message arrived before the end of the damaged capture."""
     return any(truth.whole.packets[number].frame <= coverage.last_frame for number in known.arrivals)
 
 
@@ -237,13 +248,18 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
 
 
 def _is_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether all acknowledgments may be about other messages, because a lost message may have passed this one over."""
+    """Return whether all acknowledgments of a message may be about other messages.
+
+    This is so if a lost message may have passed this one over.
+    """
     own = [*known.final_acks, *known.admin_acks]
     return _may_be_others(truth, coverage, own) and fits_passed_over(truth, coverage, known)
 
 
 def _may_be_others(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether all of these packets may have been others, except those after the capture's end."""
+    """Return whether all of these packets may have been different ones; packets after the capture's end do not
+    matter.
+    """
     needed = [number for number in packets if truth.whole.packets[number].first_frame <= coverage.last_frame]
     return not needed or fits(truth, coverage, needed)
 
@@ -257,7 +273,7 @@ def head_bytes(truth: Truth, number: int) -> int:
 
 
 def lines(scores: dict[str, Score]) -> Iterator[str]:
-    """Return the table as lines."""
+    """Yield the table of scores, line by line."""
     head = ["kind", "captures", "accused", "faults", "sentences", "false"]
     head += ["unchecked", "there", "right", "open", "share", "apart"]
     rows = [head]

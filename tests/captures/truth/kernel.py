@@ -1,4 +1,4 @@
-"""Real traffic: nodes in separate processes, a kernel's TCP, and a sniffer written by others."""
+"""Real traffic: nodes in separate processes, the TCP of a kernel, and a sniffer that was written by others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from tests.simulator.running import DESTINATION
 from tests.simulator.sniffed import LAST, exchange, sniffing, until_all_is_acknowledged
 
 LARGE: Final = bytes(range(256)) * 700
-"""A body that takes several segments of the loopback's 64 KiB."""
+"""A message body that takes several segments, even with the loopback's 64 KiB."""
 
 
 def own_addresses() -> Topology:
-    """Return sender, intermediate and destination at MSMQ's own port, at addresses that no other test has."""
+    """Return a topology with sender, intermediate and destination, all at MSMQ's own port.
+
+    No other test uses their addresses.
+    """
     topology = load("three-node").with_free_ports()
     number = os.getpid()
     nodes = {
@@ -32,7 +35,7 @@ def own_addresses() -> Topology:
 
 
 async def caught(folder: Path, program: str, count: int = 60) -> list[Frame]:
-    """Return what a sniffer sees of messages that pass an intermediate, which is killed once on the way."""
+    """Return what a sniffer sees of messages that pass through an intermediate, which is killed once meanwhile."""
     topology, sniffed = own_addresses(), folder / "sniffed"
     async with sniffing(sniffed, topology, program), supervised(topology, folder) as nodes:
         await exchange(topology, folder, count)

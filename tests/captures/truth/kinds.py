@@ -50,7 +50,7 @@ def _damaged(frames: list[Frame], seed: int) -> Files:
 
 
 def _bursts(frames: list[Frame], seed: int) -> Files:
-    """Let the sniffer see nothing for moments, as if its buffer were full."""
+    """Make the sniffer miss everything for short periods, as if its buffer were full."""
     chance = spoil.dice(seed, "bursts")
     moments = [
         (frames[chance.randrange(len(frames))].time_ns, chance.randrange(50, 500) * MILLISECOND_NS)
@@ -62,20 +62,20 @@ def _bursts(frames: list[Frame], seed: int) -> Files:
 
 
 def _mirrored(frames: list[Frame], seed: int) -> Files:
-    """Let a switch's port show each frame as it comes in and as it goes out, up to some milliseconds later."""
+    """Make a switch's port show each frame twice: as it comes in, and as it goes out up to 30 ms later."""
     late_ns = spoil.dice(seed, "mirror").choice((2_000, 500_000, 5 * MILLISECOND_NS, 30 * MILLISECOND_NS))
     copies = [frame._replace(time_ns=frame.time_ns + late_ns) for frame in frames]
     return [sorted([*frames, *copies], key=lambda frame: frame.time_ns)]
 
 
 def _filtered(frames: list[Frame], seed: int) -> Files:
-    """Apply a capture filter that passes data, but neither handshakes nor ends."""
+    """Apply a capture filter that passes data, but no frames that open or end connections."""
     placed = [(frame, spoil.placed(frame)) for frame in frames]
     return [[frame for frame, place in placed if place is None or not place.flags & (SYN | FIN | RST)]]
 
 
 def _stepped(frames: list[Frame], seed: int) -> Files:
-    """Correct the sniffer's clock in the middle: by seconds, or by an hour."""
+    """Correct the sniffer's clock somewhere in the middle of the capture: by seconds, or by an hour."""
     chance = spoil.dice(seed, "step")
     place, step_ns = chance.randrange(len(frames)), chance.choice((-3_600, -3, 2, 100)) * SECOND_NS
     return [[*frames[:place], *spoil.skewed(frames[place:], step_ns)]]
@@ -130,7 +130,7 @@ def _tap_apart(frames: list[Frame], seed: int) -> Files:
 
 
 def _bonded(frames: list[Frame], seed: int) -> Files:
-    """Apply a bond whose two interfaces take turns, by segment or by connection and direction."""
+    """Apply a bond whose two interfaces take turns: segment by segment, or for each connection and direction."""
     by_connection = bool(spoil.dice(seed, "bonded").randrange(2))
     return [list(spoil.bonded(frames, seed, by_connection=by_connection))]
 
@@ -158,14 +158,17 @@ def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
 
 
 def _translated(frames: list[Frame], seed: int) -> Files:
-    """Apply a host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
+    """Apply a host that translates addresses; frames are caught on both sides of it.
+
+    Either one interface that stands for all catches them, or two interfaces do.
+    """
     chance = spoil.dice(seed, "translated")
     late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.
     return [list(spoil.translated(frames, late_ns, apart=bool(chance.randrange(2))))]
 
 
 def _translated_and_lost(frames: list[Frame], seed: int) -> Files:
-    """Apply a host that translates addresses, caught on both sides, with some frames not caught."""
+    """Apply a host that translates addresses; most frames are caught on both sides of it, but some are lost."""
     return [list(spoil.lost(_translated(frames, seed)[0], 1, seed))]
 
 
@@ -180,7 +183,7 @@ def _everything(frames: list[Frame], seed: int) -> Files:
 
 
 def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
-    """Let the sniffer begin new files from time to time; they are given in any order, and some are gone."""
+    """Make the sniffer begin a new file from time to time; the files are in any order, and `lost` of them are gone."""
     chance = spoil.dice(seed, "ring")
     cuts = sorted(chance.sample(range(1, len(frames)), 4))
     files = [frames[start:end] for start, end in pairwise([0, *cuts, len(frames)])]
@@ -189,7 +192,7 @@ def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
 
 
 def apart(frames: Sequence[Frame]) -> Files:
-    """Write a file for each interface."""
+    """Return a file for each interface."""
     numbers = sorted({frame.interface.number for frame in frames})
     return [[frame for frame in frames if frame.interface.number == number] for number in numbers]
 
@@ -230,4 +233,4 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "rotated, a file gone": lambda frames, seed: _ring(frames, seed, lost=1),
     "everything": _everything,
 }
-"""Functions that take frames of a whole capture and a seed, and return files."""
+"""The kinds of damage: functions that take the frames of a whole capture and a seed, and return files."""

@@ -24,13 +24,14 @@ NEGATIVE: Final = 0x8000
 
 @dataclass
 class Known:
-    """One message. Packets are those of the whole capture, by their numbers.
+    """What is known of one message; packets are given by their numbers in the whole capture.
 
-    towards: the queue manager that it goes to; the null GUID for a direct name. Acknowledgments from others do not
-        count.
-    crossings: each packet that carried it, with its hop. arrivals: those that brought it to its destination.
-    order_acks, final_acks, admin_acks: those that report its outcome.
-    covering: positive FinalAcks of later numbers of its sequence, which say that it came, too.
+    towards: the queue manager that the message goes to; the null GUID for a direct name. Acknowledgments from others do
+        not count.
+    crossings: the packets that carried the message, each with its hop.
+    arrivals: the packets that brought the message to its destination.
+    order_acks, final_acks, admin_acks: the packets that report the message's outcome.
+    covering: positive FinalAcks of later numbers in the sequence; they say that this message arrived, too.
     """
 
     key: MessageKey
@@ -45,24 +46,24 @@ class Known:
 
     @property
     def name(self) -> str:
-        """Its name: GUID and number."""
+        """The message's name, made of its GUID and number."""
         return identifier_text(*self.key)
 
     @property
     def said(self) -> list[int]:
-        """Return all packets that report its outcome."""
+        """Return all packets that report the message's outcome."""
         return [*self.order_acks, *self.final_acks, *self.admin_acks]
 
     def goes_to(self, sender: Guid) -> bool:
-        """Whether a queue manager may report that it came.  [MS-MQQB] 3.1.1.6.2"""
+        """Return whether a queue manager may report that the message arrived.  [MS-MQQB] 3.1.1.6.2"""
         return self.towards in (sender, NULL_GUID)
 
 
 class Truth:
-    """Everything that is known about a capture with nothing missing.
+    """Everything that is known about a capture from which nothing is missing.
 
     Args:
-        frames: as they were read from it.
+        frames: the frames as they were read from the capture.
     """
 
     def __init__(self, frames: list[Frame]) -> None:
@@ -75,13 +76,13 @@ class Truth:
 
     @cached_property
     def tabled(self) -> Tabled:
-        """The tables' statements about the capture."""
+        """What the tables say about the capture."""
         with TemporaryDirectory() as folder:
             return tabled(Path(folder) / "whole", [self.whole.frames])
 
     @cached_property
     def found(self) -> dict[tuple[str, int], list[Finding]]:
-        """The findings about the capture, by code and packet."""
+        """The findings about the capture, keyed by code and packet."""
         found: dict[tuple[str, int], list[Finding]] = {}
         for finding in self.decoded.findings:
             found.setdefault((finding.code, finding.packet), []).append(finding)
@@ -89,15 +90,15 @@ class Truth:
 
     @cached_property
     def numbered(self) -> dict[tuple[Guid, TxSequenceId, int], Known]:
-        """Return transactional messages by their numbers."""
+        """Return the transactional messages, keyed by sequence and number."""
         return {known.sequence: known for known in self.messages.values() if known.sequence is not None}
 
 
 def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
-    """Return the messages of applications, by their names.
+    """Return the messages of applications, keyed by their names.
 
     Args:
-        sights: those of a whole capture, by the numbers of their packets.
+        sights: the packets of a whole capture, keyed by their numbers.
     """
     messages: dict[MessageKey, Known] = {}
     for number, sight in sights.items():
@@ -159,7 +160,10 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
 
 
 def tells(truth: dict[int, Sight], sequence: tuple[Guid, TxSequenceId, int], number: int) -> bool:
-    """Whether an acknowledgment of a number in its sequence covers a message: no message up to there passes it over."""
+    """Return whether an acknowledgment of a number in a message's sequence covers the message.
+
+    It does unless a message with a number up to that one passes this message over.
+    """
     return number >= sequence[2] and not any(
         header.previous_tx_sequence_number < sequence[2] < header.tx_sequence_number <= number
         for sight in truth.values()

@@ -1,4 +1,4 @@
-"""What `decode` and `analyse` say about frames, in their words: packets, findings, outcomes of messages."""
+"""What `decode` and `analyse` say about frames, in their own words: packets, findings, and outcomes of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANGE_BYTES = 1 << 16
 
 @dataclass
 class Decoded:
-    """The results of decode: the packets with their findings, the findings at the end, and the totals."""
+    """The results of `mqproto decode`: the packets with their findings, the findings at the end, and the totals."""
 
     sights: list[Sight]
     last: list[Finding]
@@ -35,16 +35,16 @@ class Decoded:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings, about packets and at the end."""
+        """All findings: those about packets, and those at the end."""
         return [finding for sight in self.sights for finding in sight.findings] + self.last
 
     @property
     def faults(self) -> list[Finding]:
-        """The accusations among the findings."""
+        """The findings that are accusations."""
         return [finding for finding in self.findings if finding.severity is Severity.FAULT]
 
     def follow(self, targets: Iterable[str]) -> dict[str, History]:
-        """Return what --follow says about messages; nothing about one that it does not find."""
+        """Return what --follow says about messages; those that it does not find are left out."""
         found = {}
         for target in targets:
             follower = Follower(target, Analyst().names)
@@ -68,20 +68,23 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
 
 
 class Series(list[list[Frame]]):
-    """The files of one sniffer that began a new file from time to time, in any order; their names show the order."""
+    """The files of one sniffer that began a new file from time to time.
+
+    They may be in any order; their names show the right one.
+    """
 
 
 def names_of(files: Sequence[Sequence[Frame]]) -> list[str]:
-    """Return the names of files: in a series by the first of their frames, otherwise by their places."""
+    """Return names for files: in a series, they show the file's first frame; otherwise, its place."""
     if isinstance(files, Series):
         return [f"run_{file[0].number:05d}_20261122083000.pcapng" for file in files]
     return [f"{place}.pcapng" for place in range(len(files))]
 
 
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
-    """Return the frames of all files in the order of decode, with their numbers.
+    """Return the frames of all files, with their numbers, in the order in which `decode` shows them.
 
-    A file has its interfaces in the order of their first frames: of a TAP's halves, the first has the clock.
+    The interfaces of a file are in the order of their first frames; of a TAP's halves, the first one's clock is used.
     """
     if len(files) == 1:
         places: dict[int, int] = {}
@@ -102,9 +105,10 @@ def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
 class Tabled:
     """What the tables say.
 
-    histories: by message. findings: by severity, code, frame and text, how often each occurs.
-    series: how many captures the files are taken for.
-    stories: by message, the sentences of its story, the verdict first.
+    histories: the history of each message, keyed by message.
+    findings: how often each finding occurs, keyed by severity, code, frame and text.
+    series: the number of captures that the files are taken to be.
+    stories: the sentences of each message's story, the verdict first, keyed by message.
     """
 
     histories: dict[str, dict[str, Any]]
@@ -129,12 +133,12 @@ def written(path: Path, frames: Iterable[Frame]) -> Path:
 def tabled(
     folder: Path, captures: Sequence[Sequence[Frame]], *, runs: int = 1, stories: bool = True
 ) -> Tabled:
-    """Return what `mqproto analyse` says about files with these frames.
+    """Return what `mqproto analyse` says about files that contain these frames.
 
     Args:
-        folder: a new one, for all files.
+        folder: a folder for all files; it must not exist yet.
         captures: the frames of each file.
-        runs: the number of runs, each with one more file; only for a single capture.
+        runs: the number of runs, each of which adds a file; more than one only for a single capture.
     """
     folder.mkdir()
     tables = Tables(folder / "tables")

@@ -1,9 +1,9 @@
-"""A second world: other traffic that also follows the protocol, and leaves the same capture behind.
+"""A second world: other traffic that also follows the protocol, and that leaves the same capture behind.
 
-Bytes that a damaged capture lacks may have been anything that fits between the bytes it has. So "not known" is the
-right answer if some packets can be named that could have been others: then the remaining capture would be the same, no
-rule would be broken, and the unknown fact would not be true. Here such packets are written, byte by byte, and the whole
-capture of that world is judged by all rules.
+The bytes that a damaged capture lacks may have been anything that fits between those that it has. So "not known" is the
+right answer if some packets could have been others. With these others, the remaining capture would be the same, no rule
+would be broken, and the unknown fact would not be true. The functions here write such packets, byte by byte, and all
+rules are applied to the whole capture of that world.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ FRESH: Final = 0xF0000000
 HARMLESS: Final = frozenset(
     {"resend", "resend-without-need", "late", "gap", "gap-filled", "odd-field", "refused", "missing-bytes"}
 )
-"""Findings that may come up although nobody has broken a rule."""
+"""The codes of findings that may arise although nobody has broken a rule."""
 HOPS_LIMIT: Final = 4
-"""The limit on hops over which a message that has not come yet is taken."""
+"""The maximum number of hops over which a message that has not arrived yet is carried."""
 WAYS_LIMIT: Final = 8
-"""The limit on ways that are tried."""
+"""The maximum number of paths that are tried."""
 STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether a world fits in which each of these packets was another one, of the same size.
+    """Return whether a world fits in which each of these packets was another one of the same size.
 
-    Each may be another message of the same sender. If the rest of a message shows its source, all its copies are
-    another message of that source, on the same way. If it shows everything except the source, they come from another
-    sender that gave the same number, on a way that is not in the capture.
+    Each may be another message of the same sender. If what is left of a message shows its source, all its copies are
+    another message of that source, on the same path. If it shows everything but the source, the copies come from
+    another sender that used the same number, on a path that is not in the capture.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -80,7 +80,7 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 def _in_place_of(
     truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
-    """Return what the copies of a message may have been; nothing if one of them cannot have been another."""
+    """Return what the copies of a message may have been; empty if one of them can only have been itself."""
     others: dict[int, bytes] = {}
     for number in numbers:
         other = instead(truth.sights[number])
@@ -91,9 +91,10 @@ def _in_place_of(
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
-    """Whether a world fits in which those who presented this GUID in handshakes were somebody else.
+    """Return whether a world fits in which the node that presented this GUID in handshakes was somebody else.
 
-    A message that left them without an earlier hop also shows who they are: then it came from the other one.
+    A message that left that node without an earlier hop also shows who the node is. So in that world it came from
+    somebody else, too.
     """
     others = {}
     for number, sight in truth.sights.items():
@@ -117,9 +118,10 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
 
 
 def fits_beyond(truth: Truth, known: Known) -> bool:
-    """Whether a world fits in which further frames, after all others, brought a message to its destination.
+    """Return whether a world fits in which further frames, after all others, brought a message to its destination.
 
-    They use connections that are open: from the last node that had it, directly there or through others.
+    These frames use open connections. They start at the last node that had the message, and go to the destination
+    directly or through other nodes.
     """
     message = truth.sights[max(known.crossings)].message
     assert message is not None
@@ -142,11 +144,11 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
 
 
 def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: int) -> bool:
-    """Whether a world fits in which the messages that an OrderAck acknowledges came to its sender in lost frames.
+    """Return whether the messages that an OrderAck acknowledges may have reached its sender in lost frames.
 
-    They were in the place of others, or on a connection that is not seen any more; for two connections, nobody knows
-    which came first within a moment. The world has no breach except those reported in any case, or present in this
-    world.
+    In the world that is tried, they take the place of other messages, or are on a connection that is no longer seen.
+    Which of two events on different connections came first is unknown if they are only a moment apart. The world may
+    have only those breaches that are reported in any case, or that this world has, too.
     """
     ack, body = truth.sights[packet], truth.sights[packet].acknowledgment
     assert ack.message is not None
@@ -164,7 +166,7 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
     allowed["order-ack-beyond"] = 0
 
     def sent(place: int, way: Iterable[int] = (), hops: int = 0, instead: SeenPacket | None = None) -> bytes:
-        """Return the message as it was sent there, in the place of another one or after all others."""
+        """Return the message as it was sent at a given place: instead of another one, or after all others."""
         one, header = mine[min(mine)]
         other = None if instead is None else instead.packet
         session = other.session if isinstance(other, UserMessage) else None
@@ -231,11 +233,13 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether a world fits in which a later message passed this one over in lost frames, before anybody acknowledged
-    one that late; then no remaining acknowledgment is about this one.
+    """Return whether a world fits in which a later message passed this one over in lost frames.
 
-    The later one was sent again unchanged except for its predecessor's number: on another session, or at least a second
-    after what is left of its copies and of this one's.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+    This has to happen before anybody acknowledged a number that high; then no remaining acknowledgment is about this
+    message.
+
+    The later message was sent again, unchanged except for its predecessor's number. It was sent on another session, or
+    at least a second after the remaining copies of both messages.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
     """
     if known.sequence is None:
         return False
@@ -260,7 +264,7 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     ways = list(islice(_chains(truth, lost, acker.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
-        """Return the lost packets that become a later message, sent again in this way; nothing if it has no room."""
+        """Return the lost packets that become a later message, sent again on this path; empty if it does not fit."""
         later = truth.numbered.get((origin, identifier, number))
         copies = {} if later is None else later.crossings
         is_new = not left(copies)
@@ -313,10 +317,10 @@ def _is_recoverable(sight: Sight) -> bool:
 def _instead(
     truth: Truth, lost: list[int], number: int, message: UserMessage, hops: int, *, is_sized: bool
 ) -> dict[int, bytes] | None:
-    """Return a message in the place of a lost packet, or of that and the next one; None if it is too large.
+    """Return a message that takes the place of a lost packet, or of that one and the next; None if it is too large.
 
     Args:
-        is_sized: whether it may be of any size.
+        is_sized: whether the message's body may be resized to fit.
     """
     sight, span = truth.sights[number], truth.whole.spans[number]
     user = replace(message.user, flags=message.user.flags & ~0x1F | hops)
@@ -350,7 +354,7 @@ def _with_session(message: UserMessage, sight: Sight) -> UserMessage:
 
 
 def _sized(message: UserMessage, size_bytes: int) -> bytes | None:
-    """Return a message whose body gives it this size; None if it has no room."""
+    """Return a message that has this size thanks to a suitable body; None if even an empty body is too large."""
     bare = replace(message, properties=replace(message.properties, message_body=b""))
     room_bytes = size_bytes - len(encode_packet(bare))
     if room_bytes < 0:
@@ -367,7 +371,10 @@ def _bare_bytes(sight: Sight) -> int:
 
 
 def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> Iterator[list[int]]:
-    """Yield ways through these packets, in order, from the last queue manager to another; none leads back."""
+    """Yield paths through these packets, in order, from the last of the given queue managers to another.
+
+    No path visits a queue manager twice.
+    """
     for place, number in enumerate(packets):
         one, other = truth.sights[number].hop
         if one == been[-1] and other == to:
@@ -377,7 +384,7 @@ def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> It
 
 
 def ways_to(truth: Truth, holder: NodeKey, destination: NodeKey) -> Iterator[list[Frame]]:
-    """Yield the ways over open connections, the short ones first: for each hop the last frame that was sent there."""
+    """Yield the paths over open connections, shortest first: for each hop, the last frame that was sent there."""
     ended = {_connection(truth, frame) for frame in truth.whole.frames if _ends(frame)}
     last = {
         span.stream: frame
@@ -413,11 +420,13 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
 
 
 def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
-    """Return another message of the same sender, equally large and recoverable, that reports nothing; or None.
+    """Return another message of the same sender, equally large and recoverable, that reports nothing; None if there is
+    none.
 
     Args:
-        message_id: that of another message of the same source, on the same way; all copies must have the same.
-        sender: given if it is not the one in the handshake.
+        message_id: set to make another message of the same source, on the same path; all copies must be given the same
+            one.
+        sender: set if the sender is not the one in the handshake.
     """
     message, sender = sight.seen.packet, sender or sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
@@ -445,7 +454,9 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
 
 
 def of_a_stranger(sight: Sight) -> bytes | None:
-    """Return a message as from another sender; None if it is not a message, or reports the outcome of others."""
+    """Return a message as another sender would have sent it; None if it is no message, or reports the outcome of
+    others.
+    """
     message = sight.message
     if message is None or message.properties.message_class != MessageClass.NORMAL:
         return None
@@ -453,7 +464,7 @@ def of_a_stranger(sight: Sight) -> bytes | None:
 
 
 def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
-    """Whether a packet may have been another, as far as its bytes are there."""
+    """Return whether a packet may have been another one, judging by those of its bytes that are there."""
     span, data = truth.whole.spans[number], truth.whole.packets[number].data
     return all(
         data[start - span.start : end - span.start] == other[start - span.start : end - span.start]
@@ -462,7 +473,7 @@ def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
 
 
 def by_the_book(truth: Truth, others: Mapping[int, bytes]) -> bool:
-    """Whether a world with other packets breaks no rule that the first one keeps."""
+    """Return whether a world with other packets breaks no rule more often than the first world does."""
     second = decoded([rewritten(truth.whole, others)])
     return len(second.sights) == len(truth.decoded.sights) and _keeps_rules(truth, second)
 
@@ -472,7 +483,7 @@ def _keeps_rules(truth: Truth, second: Decoded) -> bool:
 
 
 def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:
-    """Return the frames of a whole capture with other packets of the same sizes."""
+    """Return the frames of a whole capture in which some packets are replaced by others of the same sizes."""
     frames = {frame.number: frame for frame in whole.frames}
     changed: set[int] = set()
     for number, other in others.items():

@@ -1,4 +1,4 @@
-"""Is it so? Each sentence of a story in the report is checked as a claim."""
+"""Checks whether each sentence of a story in the report is true, as a claim."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from tests.captures.truth.knowing import NEGATIVE, Known
 
 
 class Stories(Claims):
-    """The claims about a damaged capture, including stories. Below, "it" is the message that a story is about."""
+    """The claims about a damaged capture, including stories.
+
+    In the methods, "it" is the message that a story is about.
+    """
 
     def of_story(self, name: str, sentences: list[str]) -> Iterator[tuple[str, Verdict]]:
-        """Check the report's story of a message, its verdict first."""
+        """Check the sentences of the report's story about a message; the verdict comes first."""
         known = self.truth.messages.get(name)
         whole = {
             bare(each) for sentence in self.truth.tabled.stories.get(name, []) for each in _clauses(sentence)
@@ -38,16 +41,18 @@ class Stories(Claims):
         return Verdict.UNCHECKED
 
     def told_home(self, known: Known) -> bool:
-        """Whether its source heard that it came."""
+        """Return whether the message's source was told that it arrived."""
         is_told = any(self.truth.sights[each].hop[1] == known.key[0] for each in known.said)
         return is_told or self.covered_home(known)
 
     def is_covered(self, known: Known) -> bool:
-        """Whether a positive FinalAck of a later number says that it came."""
+        """Return whether a positive FinalAck of a later number says that the message arrived."""
         return bool(known.covering)
 
     def _arrivals_of(self, known: Known, text: str) -> Iterator[list[int]]:
-        """Return, for the named numbers of its sequence, the packets that brought each to its destination."""
+        """For each named number of the message's sequence, yield the packets that brought that number to its
+        destination.
+        """
         for first, last in re.findall(r"([\d,]+)(?:–([\d,]+))?", text):
             low = int(first.replace(",", ""))
             for number in range(low, int((last or first).replace(",", "")) + 1):
@@ -57,7 +62,9 @@ class Stories(Claims):
                 yield [] if other is None else other.arrivals
 
     def all_missing(self, known: Known, text: str, before: int | None = None) -> bool:
-        """Whether none of these numbers of its sequence came to its destination, ever or by then."""
+        """Return whether none of the named numbers of the message's sequence reached their destination, at all or
+        before a packet.
+        """
         return known.sequence is not None and not any(
             before is None or each < before
             for arrivals in self._arrivals_of(known, text)
@@ -65,7 +72,11 @@ class Stories(Claims):
         )
 
     def unseen(self, known: Known, text: str, *, ever: bool, some: bool) -> bool:
-        """Whether the damaged capture does not show all of these numbers arriving, ever or before this one."""
+        """Return whether the damaged capture lacks the arrivals of all named numbers; with `some`, those of some are
+        enough.
+
+        With `ever`, an arrival counts at any time; otherwise, only before that of this message.
+        """
         came = min((self.place[each] for each in known.arrivals if each in self.place), default=0)
         seen = [
             any(self.shows([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
@@ -74,20 +85,20 @@ class Stories(Claims):
         return known.sequence is not None and not (all(seen) if some else any(seen))
 
     def never_left(self, known: Known, label: str) -> bool:
-        """Whether no host with that name has sent it on by then."""
+        """Return whether no host with that name had sent the message on by the end of the capture."""
         host = label.split(":")[0] + ":"
         return not any(
             self.truth.sights[number].source.startswith(host) for number in self.then(known.crossings)
         )
 
     def never_answered(self, known: Known, label: str) -> bool:
-        """Whether no crossing to that end was acknowledged by then."""
+        """Return whether no crossing to that endpoint was acknowledged by the end of the capture."""
         received, _ = self.answered
         to = [number for number in known.crossings if self.truth.sights[number].destination == label]
         return not any(self.then([received[number]]) for number in to if number in received)
 
     def crossed(self, known: Known, *, source: str = "", destination: str = "") -> list[int]:
-        """Return the packets that carried it from or to a host, by the name of one end.
+        """Return the packets that carried the message from or to a host, given the name of that host.
 
         The name is the beginning of a GUID if the damaged capture does not show where the host is.
         """
@@ -99,9 +110,9 @@ class Stories(Claims):
         ]
 
     def kept(self, known: Known, label: str) -> bool:
-        """Whether a host reported that it has the message, and the capture does not show it being sent on after that.
+        """Return whether a host reported that it has the message, and the capture does not show it being sent on later.
 
-        A later message may have passed the host before, on a way that leads back.
+        The message may have passed the host earlier, on a path that leads back to it.
         """
         received, _ = self.answered
         to = [number for number in self.crossed(known, destination=label) if number in received]
@@ -109,14 +120,18 @@ class Stories(Claims):
         return bool(to) and not self.shows(on)
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
-        """Whether the damaged capture shows it crossing between two hosts, but not the first answer to any crossing."""
+        """Return whether the damaged capture shows the message crossing between two hosts, but no first answer to a
+        crossing.
+        """
         received, _ = self.answered
         to = self.crossed(known, source=source, destination=destination)
         answers = [received[number] for number in to if number in received and self.shows([number])]
         return self.shows(to) and not self.there(answers)
 
     def came_again(self, known: Known, label: str, how: str) -> bool:
-        """Whether the damaged capture shows it arrive at a host more than once, and the answers by then."""
+        """Return whether the damaged capture shows the message arriving at a host more than once, and the answers are
+        as stated.
+        """
         received, _ = self.answered
         to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
         if len(to) < 2:
@@ -127,7 +142,9 @@ class Stories(Claims):
         return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
 
     def lacks_of(self, number: int) -> bool:
-        """Whether the damaged capture lacks something of the connection that a packet crossed, including its counts."""
+        """Return whether the damaged capture lacks anything, counts included, of the connection that a packet
+        crossed.
+        """
         connection = self.truth.whole.spans[number].stream[0]
         return any(
             span.stream[0] == connection and self.coverage.lacks(span)
@@ -135,7 +152,7 @@ class Stories(Claims):
         )
 
     def negative(self, known: Known) -> bool:
-        """Whether a queue manager refused it."""
+        """Return whether a queue manager refused the message."""
         return any(MessageClass[each] & NEGATIVE for each in self.classes(known))
 
 
@@ -227,11 +244,11 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         lambda claims, known, found: found[1] in set(claims.classes(known)),
     ),
 ]
-"""The sentences of stories; the first pattern that fits counts."""
+"""Patterns for the sentences of stories, each with its check; the first pattern that matches counts."""
 
 
 def _is_called(label: str, end: str, key: NodeKey) -> bool:
-    """Whether the end of a hop has this name."""
+    """Return whether one end of a hop has this name; true if the name is empty."""
     host = label.rpartition(":")[0] or label
     return not label or end.startswith(f"{host}:") or key_text(key).startswith(label)
 

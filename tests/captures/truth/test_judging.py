@@ -1,4 +1,6 @@
-"""The judge itself: false claims are found, unknown ones are unchecked, and "not known" needs a second world."""
+"""The judge itself: false claims are found, claims that it does not know are unchecked, and "not known" needs a second
+world.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def claims(truth: Truth, frames: list[Frame]) -> Stories:
 
 
 def a_later_one(truth: Truth) -> Known:
-    """Return a confirmed message that has an earlier one in its sequence."""
+    """Return a confirmed message that is not the first in its sequence."""
     return next(
         known
         for known in truth.messages.values()
@@ -277,7 +279,7 @@ def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
 
 
 def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
-    """A loopback interface has frames whose checksums no card has computed: a damaged copy cannot be recognized."""
+    """On a loopback interface, no card has computed the frames' checksums, so a damaged copy cannot be recognized."""
     bare = Truth([spoil.summed(frame, by_card=True) for frame in truth.whole.frames])
     files = KINDS["5 % damaged, sent again"](bare.whole.frames, 1)
     assert any("damaged" in frame.comment for frame in files[0])

@@ -1,7 +1,7 @@
-"""Damaged captures: nobody who kept to the protocol is accused, no sentence is false, and what remains is reported as
-in the whole capture.
+"""Damaged captures: nobody who kept to the protocol is accused, and no sentence is false.
 
-`make truth` has 200 worlds and real traffic; MQPROTO_TRUTH_WORLDS is the number of worlds. -rP prints the table.
+What remains is reported as in the whole capture. `make truth` uses 200 worlds and real traffic; MQPROTO_TRUTH_WORLDS
+sets the number of worlds. The option -rP prints the table.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.programs import needs
 WORLDS: Final = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "1"))
 IS_LONG: Final = WORLDS > 1
 FIRST: Final = 10
-"""The first world: number 10 has nearly everything, and is small."""
+"""The number of the first world; it has nearly everything, and is small."""
 KINDS_EACH: Final = 6
-"""In how many ways each world is damaged, if there are many worlds."""
+"""The number of ways in which each world is damaged, if there are many worlds."""
 IN_SUITE: Final = (
     "20 % swapped",
     "5 % late",
@@ -37,28 +37,29 @@ IN_SUITE: Final = (
     "at each host, handshakes lost",
     "TAP, two files",
 )
-"""The ways in which the only world of the short form is damaged; real traffic is damaged in the first and the last way.
-In none of them may anything be reported differently.
+"""The kinds of damage that are done to the only world of the short form.
+
+Only the first and the last one are done to real traffic. With none of them may anything be reported differently.
 """
 SHARE: Final = 0.99
 FOUND: Final = 0.95
-"""The share of breaches with evidence that must be found, in the long form and in the short one."""
+"""The fraction of breaches with evidence that must be found, in both the long form and the short one."""
 OF_ONE_FOUND: Final = 0.8
-"""The share of such breaches of one rule that must be found."""
+"""The fraction that must be found of the breaches of any single rule, if they have evidence."""
 FEWEST_FRAMES: Final = 12
-"""The least number of frames in a world: one in which hardly anything was sent cannot be damaged in every way."""
+"""The minimum number of frames in a world: a world in which hardly anything was sent cannot be damaged in every way."""
 FRAMES: Final = 6_000
-"""The greatest number of frames in a world: a larger one takes long, and shows nothing new."""
+"""The maximum number of frames in a world: a larger one takes long, and shows nothing new."""
 
 
 def kinds_of(seed: int) -> list[str]:
-    """Return the kinds of damage for a world: all of them in turn, and none."""
+    """Return the kinds of damage for a world; from world to world, all kinds have their turn, including none."""
     names = list(KINDS)
     return [names[(seed * KINDS_EACH + place) % len(names)] for place in range(KINDS_EACH)]
 
 
 def complain(scores: dict[str, Score]) -> list[str]:
-    """Fail if something is not as it should be."""
+    """Return a line for each kind of error that must not happen."""
     return [
         f"{kind}: {count} x {complaint}"
         for kind, score in scores.items()
@@ -69,7 +70,7 @@ def complain(scores: dict[str, Score]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], World]:
-    """Returns worlds by their seeds, each analysed once."""
+    """Return a function that returns the world of a seed, analyzed only once."""
     folder = tmp_path_factory.mktemp("worlds")
     return cache(lambda seed: world(seed, folder))
 

@@ -1,7 +1,7 @@
 """An undamaged capture: the bytes of each stream in each frame and packet, and those that a damaged capture still has.
 
-TCP is read here again, only from SYNs and sequence numbers, and not with the readers that are judged: in a capture that
-lost nothing and kept its order that is easy. Positions are counted from the SYN of their side.
+TCP is read here again, from SYNs and sequence numbers alone, and not with the readers that are being judged. This is
+easy in a capture that lost nothing and kept its order. Positions are counted from the SYN of their side.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 from mqproto.captures.packets import PacketReader, SeenPacket
 
 StreamKey: TypeAlias = tuple[int, Endpoint]
-"""A connection by its number, and the side that sent."""
+"""Identifies one direction of a connection: the connection's number, and the side that sent."""
 
 
 class Span(NamedTuple):
-    """Bytes of a stream. A Ping is not part of a stream: its key is -1 and its source."""
+    """A range of bytes in a stream.
+
+    A Ping is not part of a stream; it has the key -1, together with the Ping's source.
+    """
 
     stream: StreamKey
     start: int
@@ -32,9 +35,10 @@ class Span(NamedTuple):
 
 @dataclass
 class Whole:
-    """The frames of a capture with nothing missing, numbered from 1, and the packets in them.
+    """The frames of a capture from which nothing is missing, numbered from 1, and the packets in them.
 
-    spans: of each packet, by its number. of_frame: of each frame's payload, by its number.
+    spans: the range of each packet, keyed by its number.
+    of_frame: the range of each frame's payload, keyed by the frame's number.
     """
 
     frames: list[Frame]
@@ -92,12 +96,12 @@ class Whole:
         return Span(stream, start, start + len(segment.payload))
 
     def span_of(self, frame: Frame, segment: Segment) -> Span | None:
-        """Return the bytes of the stream in a frame that was made from one of ours, and has its number."""
+        """Return the stream's bytes that are in a frame; it was made from one of ours, and has that one's number."""
         span = self.of_frame.get(frame.number)
         return None if span is None else self._span(span.stream, segment)
 
     def packets_at(self, stream: StreamKey, start: int, end: int, data: bytes) -> Iterator[int]:
-        """Return the numbers of the packets with these bytes that begin in a part of a stream."""
+        """Yield the numbers of packets that begin in a part of a stream, and whose first bytes are these."""
         starts = self._starts.get(stream, [])
         for begin, number in starts[bisect.bisect_left(starts, (start, 0)) :]:
             if begin >= end:
@@ -110,7 +114,8 @@ class Coverage:
     """The bytes of the streams that a damaged capture has at each interface.
 
     Args:
-        frames: damaged, with the numbers that they have in the whole capture; joined frames have the first one's.
+        frames: the damaged frames, with their numbers in the whole capture; joined frames have the number of the first
+            one.
     """
 
     def __init__(self, whole: Whole, frames: Iterable[Frame]) -> None:
@@ -139,18 +144,18 @@ class Coverage:
         self._interfaces = sorted({number for _, number in self._parts})
 
     def parts(self, stream: StreamKey) -> Iterator[list[tuple[int, int]]]:
-        """Return the parts of a stream that each interface has, in order."""
+        """Yield the parts of a stream that each interface has, in the order of the interfaces."""
         for number in self._interfaces:
             found = self._parts.get((stream, number))
             if found:
                 yield found
 
     def streams_between(self, source: str, destination: str) -> set[StreamKey]:
-        """Return the streams whose segments one end sends to the other in the damaged capture."""
+        """Return the streams that have segments from one endpoint to the other in the damaged capture."""
         return self._between.get((source, destination), set())
 
     def has(self, span: Span, size_bytes: int | None = None) -> bool:
-        """Whether all of some bytes, or the first of them, are there at one interface."""
+        """Return whether one interface has all bytes of a span, or its first `size_bytes`."""
         if span.stream[0] < 0:
             return any(True for _ in self.parts((span.stream[0], NOBODY)))
         end = span.end if size_bytes is None else min(span.end, span.start + size_bytes)
@@ -159,7 +164,7 @@ class Coverage:
         )
 
     def seen_of(self, span: Span) -> list[tuple[int, int]]:
-        """Return the bytes that are there at any interface, as parts of the span."""
+        """Return which bytes of a span are there at any interface, as ranges."""
         found = [
             (max(start, span.start), min(stop, span.end))
             for each in self.parts(span.stream)
@@ -169,12 +174,12 @@ class Coverage:
         return _merged(found)
 
     def lacks(self, span: Span) -> bool:
-        """Whether no interface has all of some bytes."""
+        """Return whether no single interface has all bytes of a span."""
         return not self.has(span)
 
     @property
     def is_lossy(self) -> bool:
-        """Whether whole frames were lost between the first and the last that are there."""
+        """Return whether whole frames were lost between the first and the last frame that are there."""
         return not self.is_cut and any(
             self.first_frame < packet.first_frame
             and packet.frame < self.last_frame
@@ -183,12 +188,14 @@ class Coverage:
         )
 
     def lacks_before(self, span: Span, interface: int) -> int:
-        """Return how many bytes of the stream an interface lacks before a part of it."""
+        """Return how many of the stream's bytes before a span an interface lacks."""
         there = self._parts.get((span.stream, interface), [])
         return span.start - sum(min(stop, span.start) - start for start, stop in there if start < span.start)
 
     def originals(self, packets: Iterable[SeenPacket]) -> dict[int, int | None]:
-        """Return, by number, the whole capture's packet for each packet of the damaged one; None if there is none."""
+        """Return, for each packet of the damaged capture, the number of the same packet in the whole one; None if there
+        is none.
+        """
         taken: set[tuple[int, int]] = set()
         found: dict[int, int | None] = {}
         for seen in packets:

@@ -1,4 +1,4 @@
-"""Worlds to be damaged: what a seed makes, undamaged, and what it knows about itself."""
+"""Worlds that are to be damaged: what a seed generates, undamaged, and what the world knows about itself."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from tests.captures.frames import moved
 from tests.captures.truth.knowing import Truth
 
 DELAYED_NS: Final = 200_000_000
-"""How long, in nanoseconds, TCP may delay an acknowledgment for the sake of a segment that can carry it."""
+"""The time in nanoseconds by which TCP may delay an acknowledgment so that a segment can carry it."""
 PORTS: Final = (41_801, 700, 65_001)
-"""Port numbers below those of clients, which begin at 49,152, and one above those that a world uses."""
+"""Port numbers for nodes: two below those of clients, which begin at 49,152, and one above those that a world uses."""
 LARGEST_BYTES: Final = 20_000
-"""The size limit of a body, in bytes: larger ones would take time, and add no sentences."""
+"""The maximum size of a body in bytes: larger ones would take time, and add no sentences."""
 
 
 @dataclass
 class World:
-    """A world and its capture. facts: what it knows about each message, by `message_facts`."""
+    """A world and its capture.
+
+    facts: what the world knows about each message, from `message_facts`.
+    """
 
     seed: int
     truth: Truth
@@ -35,8 +38,10 @@ class World:
 
 
 def world(seed: int, folder: Path) -> World:
-    """Return the world of a seed. In every other one, kernels leave out all acknowledgments that they can, as real ones
-    do; in half of each group, nodes listen at other ports than MSMQ's.
+    """Return the world of a seed.
+
+    In every other world, kernels leave out all acknowledgments that they can, as real ones do. In half of the worlds
+    with this, and half of those without, nodes listen on ports other than MSMQ's.
     """
     simulate_into(folder, modest(draw(seed)))
     name = folder / f"seed-{seed}"
@@ -50,7 +55,10 @@ def world(seed: int, folder: Path) -> World:
 
 
 def thinned(frames: list[Frame]) -> list[Frame]:
-    """Return the frames without superfluous bare acknowledgments, those whose sender's next segment came in time."""
+    """Return the frames without superfluous bare acknowledgments.
+
+    One is superfluous if its sender's next segment came in time.
+    """
     kept: list[Frame] = []
     said_ns: dict[tuple[bytes, bytes], int] = {}
     for frame in reversed(frames):
@@ -65,7 +73,7 @@ def thinned(frames: list[Frame]) -> list[Frame]:
 
 
 def modest(scenario: Scenario) -> Scenario:
-    """Return a scenario whose bodies are not large, and whose sessions count from the beginning, as real ones do."""
+    """Return a scenario without large bodies, whose sessions count from zero, as real ones do."""
     counters = None if scenario.counters is None else replace(scenario.counters, session=0)
     return replace(scenario, bursts=tuple(map(_modest, scenario.bursts)), counters=counters)
 

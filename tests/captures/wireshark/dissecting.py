@@ -32,17 +32,18 @@ needs_tshark: Final = pytest.mark.skipif(
 SERVER: Final = Endpoint("127.0.0.2", 1801)
 TIMEOUT_S: Final = 200
 NO_XML: Final = {0xFFFE: "�", 0xFFFF: "�"}
-"""Characters that tshark writes into PDML although XML cannot hold them."""
+"""Characters that tshark writes into PDML although XML cannot contain them, and their replacements."""
 
 
 @dataclass(slots=True)
 class Seen:
     """One packet as tshark shows it.
 
-    fields: name, offset from the packet's first byte, size, bytes in hex and value, for each field that has a value.
-    bits: the value of each part of a flag word, by its name.
+    fields: for each field that has a value, its name, its offset from the packet's first byte, its size, its bytes in
+        hex, and its value.
+    bits: the name and the value of each part of a flag word.
     findings: the texts of expert information; `fault_count` of them say that a rule is broken.
-    further: fields that the dissector adds to those of the packet: name and value.
+    further: the name and the value of each field that the dissector adds to those of the packet.
     """
 
     text: str
@@ -54,7 +55,7 @@ class Seen:
 
 
 def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """Return `count` values of a strategy, for one start of tshark."""
+    """Return `count` values of a strategy, all for a single run of tshark."""
     values: list[T] = []
 
     @settings(
@@ -69,7 +70,9 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
 
 
 def write_capture(path: Path, conversations: Iterable[list[bytes]], *, snapshot_bytes: int = 2**18) -> Path:
-    """Write a capture of these conversations, each as its frames; bytes beyond the snapshot length are left out."""
+    """Write a capture of these conversations, each given as a list of frames; bytes beyond the snapshot length are left
+    out.
+    """
     with path.open("wb") as file, PcapngWriter(file) as writer:
         for second, frames in enumerate(conversations):
             for frame in frames:
@@ -82,7 +85,9 @@ def write_capture(path: Path, conversations: Iterable[list[bytes]], *, snapshot_
 def conversation(
     number: int, *said: bytes, segment_bytes: int = 60_000, server: Endpoint = SERVER
 ) -> list[bytes]:
-    """Return a connection on which the client sends all these bytes, cut anywhere."""
+    """Return the frames of a connection on which the client sends all these bytes, divided into segments of a given
+    size.
+    """
     talk = TcpConversation(
         Endpoint(f"127.1.{number >> 8 & 255}.{number & 255}", 40_000 + number % 20_000),
         server,
@@ -93,7 +98,7 @@ def conversation(
 
 @cache
 def written() -> str:
-    """The dissector, written once for all tests."""
+    """Return the dissector, which is generated once for all tests."""
     return dissector()
 
 
@@ -163,14 +168,16 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
 
 
 def _holds(element: ET.Element, name: str) -> bool:
-    """Whether the bytes of a field are shown below it as separate fields."""
+    """Return whether the bytes of a field are also shown below it as separate fields."""
     return any(
         "unmaskedvalue" not in each.attrib and each.get("name", "").startswith(f"{name}.") for each in element
     )
 
 
 def cut(data: bytes) -> Iterator[bytes]:
-    """Return the parts of a stream that are dissected as packets: whole ones, then the rest if it begins none."""
+    """Yield the parts of a stream that are dissected as packets: the whole packets, then the rest if no packet begins
+    there.
+    """
     buffer = PacketBuffer()
     found: list[bytes] = []
     with suppress(WireFormatError):
@@ -181,12 +188,12 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 def expected_fields(inspection: Inspection) -> list[tuple[str, int, int, str]]:
-    """Return the name, offset, size and bytes of each field, by our own decoder."""
+    """Return the name, offset, size and bytes of each field, as our own decoder sees them."""
     return [(filter_name(each), each.offset, each.size, each.raw.hex()) for each in inspection.fields]
 
 
 def filter_name(seen: SeenField) -> str:
-    """Return a field's name in filters: without indices; with its kind if it may be of several."""
+    """Return a field's name in filters: without indices, but with its kind if it may be one of several."""
     name = "msmq." + re.sub(r"\[\d+\]", "", seen.name)
     if re.search(r"user\.(destination|admin|response)_queue$|\.format_name$", name):
         kinds: dict[type, str] = {int: "identifier", bytes: "guid", str: "name"}

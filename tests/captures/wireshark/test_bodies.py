@@ -1,4 +1,4 @@
-"""Our dissector's view of bodies, by tshark, against that of `mqproto.bodies`, as `mqproto decode` shows it."""
+"""What our dissector says about bodies, by way of tshark, against what `mqproto decode` says with `mqproto.bodies`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = needs_tshark
 
 SHOWN_BYTES = 65_536
 NOT_JUDGED = r"it is not XML: |the XML has (?!a DOCTYPE)"
-"""Why a body may not be XML although its tags match."""
+"""Matches the reasons why a body may not be XML although its tags match."""
 
 
 class Typed(NamedTuple):
@@ -42,7 +42,7 @@ class Typed(NamedTuple):
 
 
 def contents(folder: Path, bodies: list[Typed]) -> list[dict[str, str]]:
-    """Return what tshark shows for each: `value`, `kind`, `class` and `reason`, as far as they are there."""
+    """Return what tshark shows for each body: those of `value`, `kind`, `class` and `reason` that are there."""
     messages = []
     for body, body_type in bodies:
         message = a_user_message(body=body)
@@ -63,13 +63,13 @@ def contents(folder: Path, bodies: list[Typed]) -> list[dict[str, str]]:
 
 
 def in_pdml(text: str) -> str:
-    """Return a text as the tree has it, after being an attribute of XML."""
+    """Return a text as the tree contains it after it was an XML attribute."""
     escaped = re.sub(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", text)
     return re.sub(r"[\r\n\t]", " ", escaped.replace("\r\n", "\n").translate(NO_XML))
 
 
 def in_words(value: Value) -> str | None:
-    """Return a value as the dissector writes it; None if it is the bytes themselves."""
+    """Return a value as the dissector writes it; None if the value is just the bytes."""
     match value:
         case None:
             return "null"
@@ -95,7 +95,7 @@ def document(body: bytes) -> str:
 
 
 def check(typed: Typed, shown: dict[str, str]) -> None:
-    """Check that the result is our reader's; or less, where the dissector need not know."""
+    """Check that the dissector's result is that of our reader, or less where the dissector need not know more."""
     found = read_body(*typed)
     if not found.reason and found.kind == "bytes":
         assert shown == {}
@@ -125,7 +125,7 @@ def check_explained(typed: Typed, found: Body, shown: dict[str, str]) -> None:
 
 
 def of_variants() -> st.SearchStrategy[Typed]:
-    """Draw bodies of COM's types, of the right size and of others, and of unknown types."""
+    """Draw bodies of COM's types, with the right size or a wrong one, and bodies of unknown types."""
     texts = TEXTS.flatmap(lambda text: st.sampled_from([text, text + "\0"])).map(str.encode)
     wide = st.text(max_size=20).map(lambda text: text.encode("utf-16-le", "surrogatepass"))
     odd = st.sampled_from([0.0, -0.0, 0.1, 1e16, 1e22, -1.5e-7, 5e-324, float("inf"), float("nan"), 36526.75])
@@ -136,13 +136,13 @@ def of_variants() -> st.SearchStrategy[Typed]:
 
 
 def of_dates() -> st.SearchStrategy[Typed]:
-    """Draw dates of VT_DATE, to the millisecond, also near its limits."""
+    """Draw dates of type VT_DATE, to the millisecond, including some near the type's limits."""
     days = st.floats(-657_436, 2_958_467) | st.integers(-657_435, 2_958_466).map(float)
     return days.map(lambda each: Typed(struct.pack("<d", each), 7))
 
 
 def of_xml() -> st.SearchStrategy[Typed]:
-    """Draw XML as .NET writes it, in each encoding, and damaged."""
+    """Draw XML as .NET writes it, in each encoding, both intact and damaged."""
     written = st.one_of(
         xml_trees().map(lambda tree: write_body(Tree("Order", tree.members), "xml")[0]),
         TEXTS.map(lambda text: write_body(text, "xml")[0]),
@@ -159,7 +159,7 @@ def of_xml() -> st.SearchStrategy[Typed]:
 
 
 def of_streams() -> st.SearchStrategy[Typed]:
-    """Draw streams of BinaryFormatter, and damaged ones."""
+    """Draw streams of BinaryFormatter, both intact and damaged."""
     name = TEXTS.filter(len)
     roots = st.one_of(
         TEXTS.map(lambda text: stream(string(1, text))),
@@ -229,7 +229,7 @@ def test_a_body_that_its_type_does_not_explain_is_bytes_with_the_reason(tmp_path
 
 
 def test_a_long_text_is_shown_in_part(tmp_path: Path) -> None:
-    """The part that is not shown is checked nevertheless."""
+    """Even the part that is not shown is checked."""
     kinds = ["VT_BSTR", "VT_LPWSTR", "xml", "VT_LPSTR"]
     texts = [("x" if kind == "VT_LPSTR" else "ä€😀") * 100_000 for kind in kinds]
     bodies = [Typed(*write_body(text, kind)) for text, kind in zip(texts, kinds, strict=True)]

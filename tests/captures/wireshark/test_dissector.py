@@ -1,4 +1,4 @@
-"""Where our dissector finds packets and Pings, and their lines in the packet list; by tshark."""
+"""Where our dissector finds packets and Pings, and what it shows of them in the packet list; tested with tshark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LARGE = encode_packet(a_user_message(body=bytes(range(256)) * 400))
 
 
 def sizes(seen: list[Seen]) -> list[int]:
-    """Return the size of each packet, by its fields."""
+    """Return the size of each packet, computed from its last field."""
     return [packet.fields[-1][1] + packet.fields[-1][2] for packet in seen]
 
 
@@ -207,7 +207,7 @@ def test_pings_are_read_and_judged(tmp_path: Path) -> None:
 
 
 def near_misses() -> list[UserMessage]:
-    """Return OrderAcks and FinalAcks, each with a change that makes it an ordinary message, or does not."""
+    """Return OrderAcks and FinalAcks with one change each; the change may or may not make it an ordinary message."""
     changes: list[dict[str, Any]] = [
         {"properties.label": "QM Ordering ack"},
         {"properties.label": None},
@@ -350,7 +350,7 @@ FILTERS = {
     "msmq.order_ack.tx_sequence_number == 2 || msmq.final_ack.message_id == 5": 2,
     "msmq.malformed": 0,
 }
-"""For each filter, how many of EVERY_PACKET match it."""
+"""Display filters, and how many packets of EVERY_PACKET each of them matches."""
 
 
 def test_packets_can_be_filtered_by_their_fields(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Expressions of layouts in Lua: their translations, and those that are refused."""
+"""Expressions of layouts in Lua: some are translated, and others are refused."""
 
 from __future__ import annotations
 

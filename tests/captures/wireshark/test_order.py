@@ -1,5 +1,6 @@
-"""For captures that lack frames, or have them in another order, tshark with our dissector accuses nobody whom
-`mqproto decode` does not accuse.
+"""Captures that lack frames, or have them in another order: tshark with our dissector makes no false accusations.
+
+It accuses nobody whom `mqproto decode` does not accuse.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from tests.examples import EVERY_PACKET, a_session_ack
 pytestmark = needs_tshark
 
 TWO_POINTS: Final = {"TAP", "TAP, two files", "at each host"}
-"""Kinds of damage that need interfaces, which all of one file share."""
+"""Kinds of damage that need interfaces of their own; here, all connections share those of one file."""
 HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swapped"}
-"""Kinds of damage that change hardly anything in a few frames."""
+"""Kinds of damage that change hardly anything if there are few frames."""
 ROTATED: Final = {"rotated", "rotated, a file gone"}
-"""Kinds of damage that make several files, which nobody opens as one unless they have been put in order."""
+"""Kinds of damage that make several files; nobody opens these as one unless they have been put in order."""
 TRANSLATED: Final = {"address translation", "address translation, 1 % lost"}
-"""Kinds of damage that Wireshark reads as two connections."""
+"""Kinds of damage after which Wireshark sees two connections instead of one."""
 DAMAGED: Final = {"5 % damaged, sent again"}
-"""Kinds of damage for which Wireshark reports faults, and decode does not."""
+"""Kinds of damage for which Wireshark reports faults, but `mqproto decode` does not."""
 SPOILT: Final = [
     *sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED - TRANSLATED - DAMAGED),
     *["begins late"] * 2,
 ]
 FIRST_PORT: Final = 40_000
 LENGTHS: Final = (45, 300)
-"""Lengths of segments: nearly all of them begin inside packets."""
+"""Segment lengths with which nearly all segments begin inside a packet."""
 HEAD_BYTES: Final = 16
 BROKEN: Final = b"no packet begins with these bytes, though one has to"
 ACK: Final = encode_packet(a_session_ack())
@@ -55,10 +56,10 @@ ENCRYPTED: Final = b"\x17\x03\x03\x03\x00" + b"\xa5" * 768
 
 
 class Said(NamedTuple):
-    """The report about one connection.
+    """What is reported about one connection.
 
     accused: the first bytes of the packets that break a rule.
-    tls: the texts that say that it is encrypted.
+    tls: the texts that say that the connection is encrypted.
     """
 
     accused: set[bytes]
@@ -66,7 +67,7 @@ class Said(NamedTuple):
 
 
 def frames_of(number: int, *said: bytes, segment_bytes: int = 300) -> list[Frame]:
-    """Return a connection on which both sides send all these bytes, in turn."""
+    """Return the frames of a connection on which the two sides take turns to send these bytes."""
     client = Endpoint(f"127.1.{number >> 8}.{number & 255}", FIRST_PORT + number)
     talk = TcpConversation(client, SERVER, segment_bytes=segment_bytes)
     raw = list(talk.open())
@@ -85,7 +86,7 @@ def written(path: Path, connections: list[list[Frame]]) -> Path:
 
 
 def by_decode(path: Path) -> dict[int, Said]:
-    """Return what `mqproto decode` reports, by the number in its client's port."""
+    """Return what `mqproto decode` reports about each connection, keyed by the number in the client's port."""
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     for sight in sights(PacketReader(read_capture(path)), Analyst()):
         number = max(sight.seen.source.port, sight.seen.destination.port) - FIRST_PORT
@@ -99,7 +100,10 @@ def by_decode(path: Path) -> dict[int, Said]:
 
 
 def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said], int]:
-    """Return what our dissector reports, by client port, and how many times bytes could not be identified."""
+    """Return what our dissector reports about each connection, and how many times bytes could not be identified.
+
+    The reports are keyed by the number in the client's port.
+    """
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     unknown = 0
     for number, seen in packets_of(
@@ -113,7 +117,7 @@ def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said
 
 
 def packets_of(pdml: str) -> Iterator[tuple[int, Seen]]:
-    """Return the packets that our dissector found, each with the number in its client's port."""
+    """Yield the packets that our dissector found, each with the number in the client's port."""
     for packet in ET.fromstring(pdml.translate(NO_XML)).iter("packet"):
         ports = [int(each.get("show", "")) for each in packet.iter("field") if each.get("name") == "tcp.port"]
         yield from ((max(ports) - FIRST_PORT, seen) for seen in seen_in(packet))

@@ -1,4 +1,4 @@
-"""Every field of every packet as tshark reads it with our dissector, against `inspect_packet`."""
+"""Every field of every packet: what tshark reads with our dissector, against what `inspect_packet` reads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FLAG_WORDS: dict[str, type] = {
 
 
 def differences(data: bytes, seen: Seen) -> list[str]:
-    """Return the fields that only tshark or only our decoder sees in a packet."""
+    """Return the fields of a packet that only tshark sees, or only our decoder."""
     inspection = inspect_packet(data)
     expected = expected_fields(inspection)
     found = [each[:4] for each in seen.fields]
@@ -87,7 +87,7 @@ def differences(data: bytes, seen: Seen) -> list[str]:
 
 
 def worded(fault: str) -> str:
-    """Return a finding without the text in its middle, which tshark and we quote in different ways."""
+    """Return a finding without the quoted text in its middle, because tshark and we quote text in different ways."""
     return re.sub(r" is ['\"].*, must be text", " is ..., must be text", fault, flags=re.DOTALL)
 
 
@@ -119,7 +119,9 @@ def named_bits(record: type, word: str, value: int) -> Iterator[tuple[str, int]]
 
 
 def printed(text: str) -> str:
-    """Return a text as PDML has it: up to a NUL; control characters in hex, or as a blank if XML requires it."""
+    """Return a text as PDML shows it: up to the first NUL, with control characters in hex, or as blanks if XML requires
+    it.
+    """
     return "".join(map(_printed, text.translate(NO_XML).partition("\0")[0]))
 
 
@@ -157,7 +159,7 @@ def test_tshark_agrees_on_every_field_and_fault_of_nearly_valid_packets(tmp_path
 
 
 def bytes_of(seen: Seen) -> bytes:
-    """Return a packet put together from tshark's fields, which must contain every byte exactly once."""
+    """Return a packet that is put together from tshark's fields; these must contain every byte exactly once."""
     return bytes.fromhex("".join(raw for _, _, _, raw, _ in seen.fields))
 
 
@@ -181,7 +183,7 @@ def is_ping(seen: Seen) -> bool:
 
 
 def with_honest_size(data: bytes) -> bytes:
-    """Return a packet whose PacketSize leaves nothing out behind its last byte."""
+    """Return a packet with a PacketSize that covers everything up to its last byte."""
     riding = session_header.sizeof() if data[2] & 0x18 == 0x10 else 0
     return poked_size(data, len(data) - riding)
 
@@ -192,7 +194,9 @@ def poked_size(data: bytes, size: int) -> bytes:
 
 
 def hostile_packets() -> Iterator[bytes]:
-    """Packets that have broken parsers of this protocol; tests/wire/test_refusals.py has our own refusals."""
+    """Yield packets that have broken parsers of this protocol; tests/wire/test_refusals.py has what our own parser
+    refuses.
+    """
     full, plain = encode_packet(a_full_message()), encode_packet(a_user_message())
     for size in (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFF0):
         for name in (

@@ -22,7 +22,7 @@ def test_the_script_is_the_same_each_time_and_in_ascii() -> None:
 
 
 def test_no_offset_stands_in_what_is_written_by_hand() -> None:
-    """The Lua code, except bodies.lua, takes every place, size and mask from the layouts."""
+    """The Lua code, except for bodies.lua, takes every position, size and mask from the layouts."""
     by_hand = "".join(map(script._resource, ("reading.lua", "order.lua", "dissector.lua")))
     code = re.sub(r'--.*|"(?:\\.|[^"\\])*"', "", by_hand)
     numbers = {int(number, 0) for number in re.findall(r"(?<![\w.])(?:0x[0-9a-fA-F]+|\d+)", code)}
@@ -31,7 +31,7 @@ def test_no_offset_stands_in_what_is_written_by_hand() -> None:
 
 
 def test_every_rule_of_the_layouts_is_in_the_script() -> None:
-    """Each section that a layout cites is cited, and each limit appears."""
+    """Each section that a layout cites is cited in the script, and each limit appears there."""
     text = dissector()
     for part in user_message_packet.layout.subcons:
         if section := getattr(getattr(part, "subcon", part), "section", ""):

@@ -1,4 +1,4 @@
-"""The treatment of arriving messages, and the acknowledgments for them.  [MS-MQQB] 3.1.5.8, 3.1.7.15, 3.1.7.17"""
+"""How the peer treats arriving messages and acknowledges them.  [MS-MQQB] 3.1.5.8, 3.1.7.15, 3.1.7.17"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FINAL_CLASSES: Final = {
     Class.NACK_Q_PURGED,
     Class.NACK_RECEIVE_TIMEOUT,
 }
-"""The classes in [MS-MQQB] 2.2.5; the table of 3.1.7.17 has more."""
+"""The classes of FinalAcks in [MS-MQQB] 2.2.5; the table of 3.1.7.17 has more."""
 INSECURE: Final = {
     Class.NACK_BAD_DST_Q,
     Class.NACK_BAD_ENCRYPTION,
@@ -49,7 +49,7 @@ INSECURE: Final = {
     Class.NACK_ACCESS_DENIED,
     Class.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
 }
-"""Classes that are sent to administration queues only with SendInsecureNacks.  [MS-MQQB] 3.1.7.15"""
+"""The classes that are sent to administration queues only with SendInsecureNacks.  [MS-MQQB] 3.1.7.15"""
 
 
 class Arrivals:
@@ -58,12 +58,12 @@ class Arrivals:
     def __init__(self, peer: Peer) -> None:
         self.peer, self.switches = peer, peer.switches
         self.history: dict[tuple[UUID, int], float] = {}
-        """MessageIDHistoryTable: when each message was last seen."""
+        """MessageIDHistoryTable: the time at which each message was last seen."""
         self.incoming: dict[tuple[UUID, str], Incoming] = {}
-        """Sequences by source and by the name under which the queue is addressed, ignoring case."""
+        """Sequences, keyed by source and by the name under which the queue is addressed, ignoring case."""
 
     def take(self, session: Session, message: UserMessage) -> None:
-        """Take a message by the steps of 3.1.5.8, in their order."""
+        """Take a message by following the steps of 3.1.5.8, in their order."""
         message.neighbour, message.neighbour_address = session.remote, session.address
         if self._unwelcome(session, message):
             session.close("nobody may bring this, or nothing has room here")
@@ -85,14 +85,16 @@ class Arrivals:
             self.deliver(message)
 
     def _unwelcome(self, session: Session, message: UserMessage) -> bool:
-        """Whether the neighbour may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8, 3.1.5.8.8"""
+        """Return whether the neighbor may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8,
+        3.1.5.8.8
+        """
         known = {session.remote} | self.peer.routers.get(session.remote, set())
         if message.source not in known and not self.switches.take_from_anybody:
             return True
         return self.peer.room <= 0 and (not message.orders or self.switches.full_refuses_acks)
 
     def _seen(self, message: UserMessage) -> bool:
-        """[MS-MQQB] 3.1.5.8.1, 3.1.6.7"""
+        """Return whether a message was seen before, and note that it was seen.  [MS-MQQB] 3.1.5.8.1, 3.1.6.7"""
         now = self.peer.now()
         if self.switches.history_half_hour:
             self.history = {key: seen for key, seen in self.history.items() if seen >= now - HALF_HOUR}
@@ -108,7 +110,7 @@ class Arrivals:
         return int(rest.partition("\\")[2], 16) == ORDER_QUEUE
 
     def _in_order(self, message: UserMessage) -> bool:
-        """Whether a transactional message comes next; any other always does.  [MS-MQQB] 3.1.5.8.6"""
+        """Return whether a transactional message comes next; true of any other message.  [MS-MQQB] 3.1.5.8.6"""
         it = message.transaction
         if it is None:
             return True
@@ -126,7 +128,9 @@ class Arrivals:
         return comes_next
 
     def _refusal(self, message: UserMessage) -> int:
-        """Return why the message cannot be kept: a class, or 0.  [MS-MQQB] 3.1.5.8.2, 3.1.7.1.2, 3.1.5.8.8"""
+        """Return the class that says why a message cannot be kept; 0 if it can.  [MS-MQQB] 3.1.5.8.2, 3.1.7.1.2,
+        3.1.5.8.8
+        """
         queue = self.peer.find(message.destination)
         if queue is None:
             return Class.NACK_BAD_DST_Q
@@ -143,7 +147,9 @@ class Arrivals:
         return Class.NACK_Q_EXCEED_QUOTA if len(queue.messages) >= queue.quota else 0
 
     def _judge(self, message: UserMessage) -> int:
-        """Decrypt and authenticate a message, only once, because RC4 may continue.  [MS-MQQB] 3.1.5.8.3"""
+        """Decrypt and authenticate a message, only once because RC4 may continue; return 0 or a class. [MS-MQQB]
+        3.1.5.8.3
+        """
         try:
             self.peer.protection.judge(message)
         except RefusedError as error:
@@ -152,7 +158,7 @@ class Arrivals:
         return 0
 
     def deliver(self, message: UserMessage) -> None:
-        """Put a message into its queue, or report why not.  [MS-MQQB] 3.1.5.8.8, 3.1.5.8.10"""
+        """Put a message into its queue, or report why this is impossible.  [MS-MQQB] 3.1.5.8.8, 3.1.5.8.10"""
         refused, queue = self._refusal(message), self.peer.find(message.destination)
         if refused or queue is None:
             asked = NA | NR if self.switches.nr_tells_unreached else NA
@@ -168,7 +174,7 @@ class Arrivals:
             self.tell(message, Class.ACK_REACH_QUEUE, PA)
 
     def leave(self, queue: Queue, message: UserMessage, message_class: int) -> None:
-        """Let a message leave its queue: received, rejected or too old.  [MS-MQQB] 3.1.7.2"""
+        """Let a message leave its queue because it was received or rejected, or is too old.  [MS-MQQB] 3.1.7.2"""
         queue.messages.remove(message)
         self.tell(message, message_class, PR if message_class == Class.ACK_RECEIVE else NR)
         if message.transaction and (message.journal or message.dead_letter or message.transaction.final_ack):
@@ -176,7 +182,9 @@ class Arrivals:
         self.peer.wake()
 
     def expire(self, utc: float) -> float:
-        """Remove messages too old to be received; return when the next one will be.  [MS-MQDMPR] 3.1.7.2.7"""
+        """Remove messages that are too old to be received; return when the next one will be too old. [MS-MQDMPR]
+        3.1.7.2.7
+        """
         following = inf
         for queue in self.peer.queues:
             for message in list(queue.messages):
@@ -192,7 +200,9 @@ class Arrivals:
     # -- what is said -----------------------------------------------------------------------------------------------
 
     def tell(self, message: UserMessage, message_class: int, asked: int) -> None:
-        """Send an administration acknowledgment, if the message asked for one of `asked`.  [MS-MQQB] 3.1.7.15"""
+        """Send an administration acknowledgment if the message asked for one of the kinds `asked`.  [MS-MQQB]
+        3.1.7.15
+        """
         if not message.admin or not message.acknowledge & asked:
             return
         if message_class in INSECURE and not self.peer.insecure_nacks:
@@ -220,7 +230,7 @@ class Arrivals:
         self._order(message, message_class, body, recoverable=True)
 
     def order_acks(self, now: float) -> float:
-        """Send OrderAcks that are due; return when the next one is.  [MS-MQQB] 3.1.6.9, 2.2.4, 3.1.7.17"""
+        """Send the OrderAcks that are due; return when the next one is due.  [MS-MQQB] 3.1.6.9, 2.2.4, 3.1.7.17"""
         for incoming in self.incoming.values():
             if incoming.order_ack_at > now or incoming.message is None:
                 continue
@@ -241,7 +251,9 @@ class Arrivals:
         return min((incoming.order_ack_at for incoming in self.incoming.values()), default=inf)
 
     def forget_order_acks(self, session: Session) -> None:
-        """Let the timer of a closed session send nothing: the next resend asks again.  [MS-MQQB] 3.1.6.9"""
+        """Stop the OrderAck timers of a closed session; the next resend asks for the OrderAcks again. [MS-MQQB]
+        3.1.6.9
+        """
         for incoming in self.incoming.values():
             if incoming.message and incoming.message.neighbour == session.remote:
                 incoming.order_ack_at = inf

@@ -49,12 +49,15 @@ USER_RESERVED: Final = 0xED000080
 
 @dataclass
 class Codec:
-    """Builds and reads packets; some switches affect only this."""
+    """Builds and reads packets; some switches affect nothing else."""
 
     switches: Switches = field(default_factory=Switches)
 
     def guid(self, guid: UUID) -> bytes:
-        """Return a GUID's bytes in the order of [MS-DTYP] 2.3.4, as in the hex dumps of 4.1, or that of their text."""
+        """Return a GUID's bytes in the order of [MS-DTYP] 2.3.4, as in the hex dumps of 4.1.
+
+        With `guids_reversed`, they are in the order of the GUID's text instead.
+        """
         return guid.bytes_le[::-1] if self.switches.guids_reversed else guid.bytes_le
 
     def read_guid(self, data: bytes) -> UUID:
@@ -126,7 +129,10 @@ class Codec:
         )
 
     def _pack_establish(self, packet: EstablishConnection) -> bytes:
-        """RE is 0x10; SE says that no Ping was sent; the system is a server's.  [MS-MQQB] 2.2.3.1"""
+        """Pack an EstablishConnection.  [MS-MQQB] 2.2.3.1
+
+        RE is 0x10; SE says that no Ping was sent; the operating system is a server's.
+        """
         system = (
             0x10 | 0x200 | (0 if packet.pinged else 0x100) | (0xF800 if self.switches.reserved_bits else 0)
         )
@@ -205,7 +211,7 @@ class Codec:
         return head + names + message.connector
 
     def names(self, message: UserMessage) -> list[tuple[int, bytes]]:
-        """Return a message's destination, administration and response queues: each one's type and bytes, unpadded."""
+        """Return the type and the unpadded bytes of a message's destination, administration and response queues."""
         hosts = {message.address: 3}
         at_both = {message.source: 2, **hosts}
         queues = (message.destination, hosts), (message.admin, at_both), (message.response, at_both)
@@ -229,7 +235,7 @@ class Codec:
         return message, flags
 
     def _pack_name(self, name: str, hosts: dict[UUID, int]) -> tuple[int, bytes]:
-        """Return a type for UserHeader.Flags, and the name that belongs to it.  [MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7"""
+        """Return a name's type for UserHeader.Flags, and the name's bytes.  [MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7"""
         kind, _, rest = name.partition("=")
         match kind.upper():
             case "":
@@ -339,7 +345,9 @@ class Codec:
         return elements
 
     def _pack_lists(self, names: list[str], signature: bytes) -> bytes:
-        """Pack destinations, no administration or response queues, and a signature.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+        """Pack destinations, empty lists of administration and response queues, and a signature.  [MS-MQMQ] 2.2.20.1 to
+        2.2.20.3
+        """
         elements = self.elements(names)
         size = 12 + len(elements) + (0 if self.switches.list_size_unpadded else len(padding(len(elements))))
         lists = struct.pack("<IHHI", size, 0x64, 0, len(names)) + elements + padding(len(elements))
@@ -348,7 +356,7 @@ class Codec:
         return lists + struct.pack("<HHI", 0x15E, 0, len(signature)) + signature + padding(len(signature))
 
     def _read_lists(self, reader: Reader) -> tuple[list[str], bytes]:
-        """Read all queues that were sent a copy, and the signature."""
+        """Read the names of all queues to which a copy was sent, and the signature."""
         lists = []
         for _ in range(3):
             start = reader.at
@@ -374,7 +382,10 @@ class Codec:
     # -- what a body or a datagram holds --------------------------------------------------------------------------
 
     def pack_order(self, it: OrderBody, final: bool) -> bytes:
-        """[MS-MQQB] 2.2.4.1, 2.2.5.1; note 17: the reserved bytes of an OrderAck may have any value."""
+        """Pack the body of an OrderAck or a FinalAck.  [MS-MQQB] 2.2.4.1, 2.2.5.1
+
+        The reserved bytes of an OrderAck may have any value, according to note 17.
+        """
         tail = self.guid(it.source) + struct.pack("<I", it.message_id)
         if not final:
             tail = (b"\xa5" if self.switches.junk else b"\0") * 20
@@ -388,7 +399,7 @@ class Codec:
         return OrderBody(TxSequenceId(stamp, ordinal), number, previous, *named)
 
     def pack_ping(self, ping: Ping) -> bytes:
-        """Pack a Ping; unused flags may have any value, note 19.  [MS-MQQB] 2.2.7"""
+        """Pack a Ping; according to note 19, unused flags may have any value.  [MS-MQQB] 2.2.7"""
         flags = (
             ping.rc | ping.refused << 1 | (0xFFFC if self.switches.reserved_bits or self.switches.junk else 0)
         )

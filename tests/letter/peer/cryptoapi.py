@@ -1,7 +1,7 @@
 """Key blobs, session keys, bodies and signatures as bytes.  [MS-MQQB] 2.4, 3.1.7.1.5, [MS-MQMQ] 2.2.19.3
 
-RSA is that of RFC 8017 7.2 and 8.2, on integers: so it works with any length of key, and with any switch. It is slow,
-and its timing reveals its keys, which is harmless only in a test. The ciphers, and MD2 and MD4, are those of
+RSA is that of RFC 8017 7.2 and 8.2, computed on integers, so it works with keys of any length, and with any switch. It
+is slow, and its timing reveals its keys; this is harmless only in a test. The ciphers, MD2 and MD4 are those of
 pycryptodome.
 """
 
@@ -40,13 +40,13 @@ KEY_EXCHANGE, SIGNATURES = 0xA400, 0x2400
 PUBLIC_BLOB: Final = struct.Struct("<BBHI4sII")
 SIMPLE_BLOB: Final = struct.Struct("<BBHII")
 LONGEST_BLOCK: Final = 256
-"""The length of encryptedKey as stated in [MS-MQQB] 2.4.2."""
+"""The maximum length of encryptedKey, as stated in [MS-MQQB] 2.4.2."""
 PROVIDERS: Final = {
     BASE_PRIVACY: (1, "Microsoft Base Cryptographic Provider v1.0"),
     ENHANCED_PRIVACY: (1, "Microsoft Enhanced Cryptographic Provider v1.0"),
     ADVANCED_PRIVACY: (24, "Microsoft Enhanced RSA and AES Cryptographic Provider"),
 }
-"""The type and the name of each provider, by PrivacyLevel.  [MS-MQQB] 3.1.5.8.3"""
+"""The type and the name of each provider, keyed by PrivacyLevel.  [MS-MQQB] 3.1.5.8.3"""
 KEY_BITS: Final = {
     (BASE_PRIVACY, RC2): 40,
     (BASE_PRIVACY, RC4): 40,
@@ -56,7 +56,7 @@ KEY_BITS: Final = {
     (ADVANCED_PRIVACY, AES_192): 192,
     (ADVANCED_PRIVACY, AES_256): 256,
 }
-"""By provider and cipher, the length of keys, and UseSymmKeyLength.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
+"""The length of keys, and UseSymmKeyLength, keyed by provider and cipher.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
 HASHES: Final[dict[int, Callable[[bytes], bytes]]] = {
     MD5: lambda data: hashlib.md5(data).digest(),
     SHA_1: lambda data: hashlib.sha1(data).digest(),
@@ -73,11 +73,11 @@ DIGEST_INFO: Final = {
     SHA_256: "3031300d060960864801650304020105000420",
     SHA_512: "3051300d060960864801650304020305000440",
 }
-"""The prefix that names the hash before it is encrypted.  RFC 8017 9.2, note 1"""
+"""The prefix that identifies the hash function; it precedes the hash before this is encrypted.  RFC 8017 9.2, note 1"""
 
 
 class UndecipherableError(Exception):
-    """The bytes are not what they should be; the text says what is wrong."""
+    """The bytes are not what they should be; the error's text says what is wrong."""
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def pack_session_key(
 def read_session_key(
     blob: bytes, level: int, algorithm: int, own: RSAPrivateKey, switches: Switches, random: Random
 ) -> bytes:
-    """Return the key in a SIMPLEBLOB; for a block that was encrypted wrongly, return a key that nobody knows."""
+    """Return the key in a SIMPLEBLOB; if the block was encrypted wrongly, return a key that nobody knows."""
     if len(blob) < SIMPLE_BLOB.size:
         raise UndecipherableError("EncryptionKey is not a SIMPLEBLOB")
     head, block, size = blob[: SIMPLE_BLOB.size], blob[SIMPLE_BLOB.size :], own.key_size // 8
@@ -142,7 +142,7 @@ def read_session_key(
 
 
 def cipher(key: bytes, algorithm: int, switches: Switches) -> Any:
-    """Return the cipher for one body; if `rc4_goes_on`, for one body after the other.  [MS-MQQB] 3.1.5.8.3"""
+    """Return the cipher for one body; with `rc4_goes_on`, it serves for several bodies in turn.  [MS-MQQB] 3.1.5.8.3"""
     bits = 8 * len(key)
     if bits == 40 and switches.salted_40_bit_keys:
         key += bytes(11)
@@ -157,7 +157,7 @@ def cipher(key: bytes, algorithm: int, switches: Switches) -> Any:
 
 
 def padded(body: bytes, algorithm: int) -> bytes:
-    """Pad with PKCS #5.  [MS-MQMQ] 2.2.19.3"""
+    """Return a body with the padding of PKCS #5, unless the cipher is RC4.  [MS-MQMQ] 2.2.19.3"""
     if algorithm == RC4:
         return body
     block = 8 if algorithm == RC2 else 16
@@ -190,7 +190,9 @@ def signature(key: RSAPrivateKey, algorithm: int, data: bytes, switches: Switche
 
 
 def is_signature(key: RSAPublicKey, algorithm: int, data: bytes, it: bytes, switches: Switches) -> bool:
-    """[MS-MQQB] 3.1.5.8.3: MD2 and MD4 verify nothing, unless they are accepted."""
+    """Return whether a signature is valid; one with MD2 or MD4 never is, unless these are accepted. [MS-MQQB]
+    3.1.5.8.3
+    """
     size, numbers = key.key_size // 8, key.public_numbers()
     if algorithm not in HASHES or (algorithm in (MD2, MD4) and not switches.md2_and_md4_taken):
         return False
@@ -201,7 +203,7 @@ def is_signature(key: RSAPublicKey, algorithm: int, data: bytes, it: bytes, swit
 
 
 def _encoded(algorithm: int, data: bytes, size: int, switches: Switches) -> bytes:
-    """Encode a hash with EMSA-PKCS1-v1_5."""
+    """Return the hash of some data, encoded with EMSA-PKCS1-v1_5."""
     named = b"" if switches.signature_without_oid else bytes.fromhex(DIGEST_INFO[algorithm])
     told = named + HASHES[algorithm](data)
     return b"\0\1" + b"\xff" * (size - 3 - len(told)) + b"\0" + told

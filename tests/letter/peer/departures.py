@@ -1,4 +1,6 @@
-"""How messages leave: numbered, sent, sent again, confirmed, expired. [MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5, 3.1.7.1"""
+"""How messages leave: they are numbered, sent, resent, confirmed, or expire. [MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5,
+3.1.7.1
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 BATCH: Final = 64
-"""How many messages are sent again at once, unless all are."""
+"""The number of messages that are sent again at once, unless all are."""
 
 
 class Departures:
@@ -24,15 +26,15 @@ class Departures:
     def __init__(self, peer: Peer) -> None:
         self.peer, self.switches = peer, peer.switches
         self.queues: dict[str, OutgoingQueue] = {}
-        """The outgoing queues, by format name, ignoring case."""
+        """The outgoing queues, keyed by format name, ignoring case."""
         self.sequences: dict[str, Sequence] = {}
-        """The sequences, also by format name, or by neighbour."""
+        """The sequences, keyed by format name or by neighbor."""
         self.awaiting: list[UserMessage] = []
-        """AwaitingFinalACKTable."""
+        """AwaitingFinalACKTable: the messages that wait for a FinalAck."""
         self.finals: dict[int, int] = {}
-        """The class of the FinalAck of each message, for tests."""
+        """The class of each message's FinalAck, for tests."""
         self.last_stamp = 0
-        """The last TimeStamp given to a sequence, and the last Ordinal of any."""
+        """The last TimeStamp that a sequence was given; the attribute after it is the last Ordinal of any sequence."""
         self.last_ordinal = 0
 
     # -- queues and sequences -------------------------------------------------------------------------------------
@@ -47,7 +49,9 @@ class Departures:
         return self.queues[key]
 
     def _first_identifier(self) -> TxSequenceId:
-        """Return a TimeStamp for each sequence, or the installation's for all.  [MS-MQQB] 3.1.1.3.1, note 35"""
+        """Return an identifier with a TimeStamp of its own, or with that of the installation.  [MS-MQQB] 3.1.1.3.1,
+        note 35
+        """
         if self.switches.ordinals_interleave:
             self.last_stamp = self.last_stamp or int(self.peer.utc())
             self.last_ordinal += 1
@@ -56,7 +60,7 @@ class Departures:
         return TxSequenceId(self.last_stamp, 1)
 
     def renew(self, sequence: Sequence, at_least: int = 0) -> None:
-        """Begin a new sequence if nothing waits in the old one.  [MS-MQQB] 3.1.5.6"""
+        """Begin a new sequence if no message waits in the old one.  [MS-MQQB] 3.1.5.6"""
         if any(True for _ in self._unconfirmed(sequence)) or (sequence.next_number == 1 and not at_least):
             return
         ordinal = max(sequence.identifier.ordinal + 1, at_least)
@@ -67,7 +71,7 @@ class Departures:
         sequence.interval_index, sequence.resend_at, sequence.batch_end = 0, inf, 0
 
     def _unconfirmed(self, sequence: Sequence) -> Iterator[tuple[OutgoingQueue, Outgoing]]:
-        """Return the messages that have a number in this sequence and no OrderAck."""
+        """Yield the messages that have a number in this sequence but no OrderAck yet."""
         for queue in self.queues.values():
             for entry in queue.transactional():
                 it = entry.message.transaction
@@ -82,7 +86,7 @@ class Departures:
         queue.add(entry)
 
     def _number(self, queue: OutgoingQueue, message: UserMessage) -> None:
-        """[MS-MQQB] 3.1.7.1.3"""
+        """Give a message its number in the queue's sequence.  [MS-MQQB] 3.1.7.1.3"""
         it, sequence = message.transaction, queue.sequence
         assert it
         it.sequence, it.number, it.previous = sequence.identifier, sequence.next_number, sequence.last_number
@@ -92,7 +96,7 @@ class Departures:
     # -- sending --------------------------------------------------------------------------------------------------
 
     def leave(self, now: float) -> None:
-        """Send what the windows allow; an acknowledgment may ride on the last message for each session."""
+        """Send what the windows allow; the last message for each session may carry an acknowledgment."""
         order = list(self.queues.values())
         sessions = {queue.name: self.peer.session_for(queue.name) for queue in order}
         turn: dict[Session, list[tuple[OutgoingQueue, Outgoing]]] = {}
@@ -117,7 +121,7 @@ class Departures:
                 session.send_message(entry, last=entry is chosen[-1][1])
 
     def _prepare(self, queue: OutgoingQueue, entry: Outgoing, now: float) -> None:
-        """Set numbers and the Transactional Ack Wait Timer.  [MS-MQQB] 3.1.7.1.3, 3.1.2.6"""
+        """Number a message, and set the Transactional Ack Wait Timer.  [MS-MQQB] 3.1.7.1.3, 3.1.2.6"""
         it, sequence = entry.message.transaction, queue.sequence
         if it is None:
             return
@@ -133,7 +137,7 @@ class Departures:
         return table[min(sequence.interval_index, len(table) - 1)]
 
     def time_out(self, now: float) -> float:
-        """Send messages without an OrderAck again; return when the next time-out is.  [MS-MQQB] 3.1.6.5, note 24"""
+        """Resend messages that have no OrderAck; return the time of the next time-out.  [MS-MQQB] 3.1.6.5, note 24"""
         for sequence in self.sequences.values():
             if sequence.resend_at <= now:
                 if not self.switches.interval_grows_with_ack:
@@ -142,7 +146,9 @@ class Departures:
         return min((sequence.resend_at for sequence in self.sequences.values()), default=inf)
 
     def _resend(self, sequence: Sequence, after: int) -> bool:
-        """Mark unconfirmed messages above a number for resending: all, or a batch whose end an OrderAck will tell."""
+        """Mark unconfirmed messages above a number for resending: all of them, or a batch; an OrderAck will report the
+        batch's end.
+        """
         again = [entry for _, entry in self._unconfirmed(sequence) if entry.transmitted]
         again = [
             entry for entry in again if entry.message.transaction and entry.message.transaction.number > after
@@ -155,7 +161,9 @@ class Departures:
         return bool(again)
 
     def reopened(self, session: Session) -> None:
-        """Handle an opened session: with `resend_at_open`, resend all without an OrderAck.  [MS-MQQB] 3.1.3.2"""
+        """Handle a newly opened session: with `resend_at_open`, resend all messages without an OrderAck. [MS-MQQB]
+        3.1.3.2
+        """
         if self.switches.resend_at_open:
             for queue in self.queues.values():
                 if self.peer.session_for(queue.name) is session:
@@ -165,7 +173,9 @@ class Departures:
     # -- what is said of them -------------------------------------------------------------------------------------
 
     def taken(self, entry: Outgoing) -> None:
-        """Note that the next hop has a message on disk, or in memory if express.  [MS-MQQB] 3.1.5.5.2 to 3.1.5.5.4"""
+        """Note that the next hop has a message: on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to
+        3.1.5.5.4
+        """
         if entry.message.transaction is None:
             for queue in self.queues.values():
                 if entry in queue.entries:
@@ -174,9 +184,10 @@ class Departures:
                         self.peer.journal.append(entry.message)
 
     def take_order_ack(self, body: OrderBody, now: float) -> None:
-        """Take an OrderAck: all messages up to a number have arrived.  [MS-MQQB] 3.1.5.6
+        """Take an OrderAck: all messages up to its number have arrived.  [MS-MQQB] 3.1.5.6
 
-        Its TxSequenceID identifies the sequence. If it is none of ours, the only sequence that waits is taken.
+        Its TxSequenceID identifies the sequence. If it is that of no sequence of ours, the only sequence that is
+        waiting is meant.
         """
         found = [sequence for sequence in self.sequences.values() if sequence.identifier == body.sequence]
         if not found:
@@ -199,7 +210,7 @@ class Departures:
             self._confirmed(sequence, now)
 
     def _confirmed(self, sequence: Sequence, now: float) -> None:
-        """Note that a message left a sequence: the timer starts again, or the sequence begins anew."""
+        """Note that a message has left a sequence: either the timer starts again, or a new sequence begins."""
         if not self.switches.interval_grows_with_ack:
             sequence.interval_index = 0
         waits = any(entry.transmitted for _, entry in self._unconfirmed(sequence))
@@ -230,14 +241,16 @@ class Departures:
     # -- what ends here -------------------------------------------------------------------------------------------
 
     def expires(self, message: UserMessage) -> float:
-        """Return the last second of a message's life, UTC.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.19.1"""
+        """Return the last second, in UTC, at which a message is alive.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.19.1"""
         life = message.time_to_reach_queue
         if not self.switches.life_counts_on_arrival:
             life = min(life, message.time_to_be_received)
         return inf if life == ENDLESS else message.sent_time + life
 
     def expire(self, utc: float) -> float:
-        """Give up messages too old to be sent; return when the next one will be.  [MS-MQQB] 3.1.7.1.2"""
+        """Give up messages that are too old to be sent; return when the next one will be too old.  [MS-MQQB]
+        3.1.7.1.2
+        """
         following = inf
         for queue in self.queues.values():
             for entry in list(queue.entries):
@@ -264,7 +277,7 @@ class Departures:
         self.peer.arrivals.tell(entry.message, message_class, NA)
 
     def own_sequence(self, neighbour: UUID) -> TxSequenceId:
-        """Return OutgoingTxSequenceID of the session with a neighbour, as the table of 3.1.7.17 requires it."""
+        """Return the OutgoingTxSequenceID of the session with a neighbor, as the table of 3.1.7.17 requires it."""
         for queue in self.queues.values():
             if queue.sequence.next_number > 1 and self.peer.leads_to(queue.name, neighbour):
                 return queue.sequence.identifier

@@ -1,4 +1,4 @@
-"""The network between queue managers: TCP and UDP, with a separate address for each of them.  [MS-MQQB] 2.1"""
+"""The network between queue managers: TCP and UDP; each queue manager has its own address.  [MS-MQQB] 2.1"""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Protocol
 import trio
 
 Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
-"""A function that is called for each incoming connection, with the address that it comes from."""
+"""A function that is called with each incoming connection and the address that it comes from."""
 Answer = Callable[[bytes, int], bytes | None]
-"""A function that is called for each incoming Ping, with the port that it comes from."""
+"""A function that is called with each incoming Ping and the port that it comes from; it returns the answer, if any."""
 
 
 class Network(Protocol):
-    """The operations that a peer needs from its network; `wire.py` has one without sockets."""
+    """The operations that a peer needs from its network; `wire.py` has an implementation without sockets."""
 
     async def resolve(self, host: str) -> list[str]:
         """Return the addresses of a host, in the order in which to try them."""
 
     async def connect(self, own: str, address: str) -> trio.abc.Stream:
-        """Connect to this address from our own; raises OSError."""
+        """Connect to this address from our own; raise OSError if this fails."""
 
     async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
         """Listen for connections and Pings until cancelled."""
 
     async def ping(self, own: str, address: str, request: bytes) -> bytes | None:
-        """Return the answer to a Ping, if one comes within a second.  [MS-MQQB] 3.1.2.9"""
+        """Return the answer to a Ping; None if none arrives within a second.  [MS-MQQB] 3.1.2.9"""
 
 
 class Sockets:

@@ -1,7 +1,7 @@
 """The packets of a session as records.  [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20
 
-`codec.py` turns them into bytes and back. Queues are named by their format names, [MS-MQMQ] 2.1:
-`DIRECT=TCP:127.0.0.2\\orders`, `PRIVATE=guid\\a`, `PUBLIC=guid`; an empty string is no queue.
+`codec.py` turns them into bytes and back. Queues are named by their format names ([MS-MQMQ] 2.1):
+`DIRECT=TCP:127.0.0.2\\orders`, `PRIVATE=guid\\a`, `PUBLIC=guid`. An empty string means no queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORDERING: Final = "QM Ordering Ack"
 
 
 class MalformedError(Exception):
-    """The bytes do not form a packet: the session closes.  [MS-MQQB] 3.1.5.1.3"""
+    """The bytes do not form a packet, so the session closes.  [MS-MQQB] 3.1.5.1.3"""
 
 
 class Class:
@@ -66,7 +66,7 @@ SIGNED_10, SIGNED_20, SIGNED_30 = 1, 3, 5
 
 
 class TxSequenceId(NamedTuple):
-    """Identifies one sequence; it compares as one number of 64 bits.  [MS-MQMQ] 2.2.18.1.2"""
+    """Identifies one sequence; identifiers compare like 64-bit numbers.  [MS-MQMQ] 2.2.18.1.2"""
 
     time_stamp: int
     ordinal: int
@@ -77,7 +77,7 @@ NO_SEQUENCE: Final = TxSequenceId(0, 0)
 
 @dataclass
 class Ping:
-    """A request or a response: nothing in it tells which.  [MS-MQQB] 2.2.7"""
+    """A Ping request or response: nothing in it tells which of the two it is.  [MS-MQQB] 2.2.7"""
 
     cookie: int
     guid: UUID
@@ -93,7 +93,7 @@ class EstablishConnection:
     server: UUID
     time_stamp: int
     pinged: bool = False
-    """Whether SE is 0: a Ping Request was sent."""
+    """Whether SE is 0, which means that a Ping Request was sent."""
     refused: bool = False
     response: bool = False
 
@@ -110,7 +110,7 @@ class ConnectionParameters:
 
 @dataclass
 class SessionHeader:
-    """The acknowledgments, alone in a SessionAck or on a message.  [MS-MQMQ] 2.2.20.4"""
+    """The acknowledgments that a SessionAck consists of, or that a message carries.  [MS-MQMQ] 2.2.20.4"""
 
     ack_sequence_number: int
     recoverable_ack_number: int
@@ -129,7 +129,7 @@ class SessionAck:
 
 @dataclass
 class Transaction:
-    """[MS-MQMQ] 2.2.20.5; by default the first and last message of its transaction."""
+    """[MS-MQMQ] 2.2.20.5; by default, the message is both the first and the last one of its transaction."""
 
     sequence: TxSequenceId
     number: int
@@ -160,13 +160,13 @@ class Security:
 
     @property
     def signed_as(self) -> int:
-        """AS: the kind of signature that was verified, which a receiver sets; 0 for none."""
+        """AS: the kind of signature that was verified, as set by a receiver; 0 if there is none."""
         return self.flags >> 8 & 15
 
 
 @dataclass
 class OrderBody:
-    """The body of an OrderAck, or of a FinalAck, which also names the message.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
+    """The body of an OrderAck or a FinalAck; in a FinalAck, it also names the message.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
 
     sequence: TxSequenceId
     number: int
@@ -190,7 +190,7 @@ class UserMessage:
     priority: int = 3
     recoverable: bool = False
     acknowledge: int = 0
-    """PA, PR, NA, NR, or some of them."""
+    """Any combination of PA, PR, NA and NR."""
     admin: str = ""
     response: str = ""
     time_to_reach_queue: int = ENDLESS
@@ -210,16 +210,21 @@ class UserMessage:
     encryption_algorithm: int = 0x6801
     extension: bytes = b""
     connector: bytes = b""
-    """ConnectorType, a GUID as it is in the packet."""
+    """ConnectorType: a GUID in the form that it has in the packet."""
     security: Security | None = None
     destinations: list[str] = field(default_factory=list)
-    """All queues that were sent a copy, in a MultiQueueFormatHeader."""
+    """All queues to which a copy was sent, from a MultiQueueFormatHeader."""
     list_signature: bytes = b""
-    """The signature beside that list."""
+    """The signature next to the list of destinations."""
     judged: int | None = None
-    """The result of checking the message's protection, not in the packet: 0, a class, or None if not checked yet."""
+    """The result of checking the message's protection: 0, a class, or None if it has not been checked yet.
+
+    This is not in the packet.
+    """
     neighbour: UUID = NULL
-    """The neighbour that brought the message, and its address; neither is in the packet."""
+    """The neighbor that brought the message; the attribute after it is that neighbor's address. Neither is in the
+    packet.
+    """
     neighbour_address: str = ""
 
     @property

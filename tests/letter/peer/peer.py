@@ -1,8 +1,8 @@
 """The letter peer: one queue manager at one address, slow and simple.  [MS-MQQB] 3.1
 
-Everything happens in turns. Arriving packets are accepted at once. Then one turn does everything that is due, in a
-fixed order, and returns when something is due next. Nothing leaves before a turn is over, and the store is written
-before that.
+Everything happens in turns. Arriving packets are accepted at once. Then a turn does everything that is due, in a fixed
+order, and returns the time at which something is next due. Nothing leaves before the turn is over, and before that the
+store is written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .switches import Switches
 
 @dataclass(frozen=True)
 class Timers:
-    """The timers in seconds, as Windows has them: notes 24, 43, 45, 51 and 52 of [MS-MQQB] 6."""
+    """The timers in seconds, with the values of Windows: notes 24, 43, 45, 51 and 52 of [MS-MQQB] 6."""
 
     retry_connect: float = 5
     session_initialization: float = 60
@@ -46,12 +46,12 @@ class Timers:
 
 @dataclass
 class Call:
-    """The state of calling one host."""
+    """The state of the calls to one host."""
 
     again_at: float = -inf
     busy: bool = False
     retry: bool = False
-    """The retry timer, which starts the next attempt."""
+    """The retry timer: whether it has started the attempt."""
 
 
 @dataclass(eq=False)
@@ -68,19 +68,19 @@ class Peer:
     timers: Timers = field(default_factory=Timers)
     window: int = 64
     file: Path | None = None
-    """The store; without one a peer forgets everything when it ends."""
+    """The file of the store; a peer without one forgets everything when it ends."""
     routers: dict[UUID, set[UUID]] = field(default_factory=dict)
-    """The neighbours that may bring messages of others, with these others."""
+    """The neighbors that may bring messages of other queue managers, each with the set of these."""
     names: tuple[str, ...] = ()
     """Other names of this host in direct names."""
     keys: Keys = field(default_factory=Keys)
     insecure_nacks: bool = False
-    """SendInsecureNacks."""
+    """SendInsecureNacks: whether NACKs of insecure classes are sent."""
 
     def __post_init__(self) -> None:
         self.codec = Codec(self.switches)
         self.room = inf
-        """How many more messages the peer keeps before it is full."""
+        """The number of further messages that the peer keeps before it is full."""
         self.protection = Protection(self.codec, self.keys, self.switches)
         self.arrivals, self.departures = Arrivals(self), Departures(self)
         self.sessions: list[Session] = []
@@ -88,26 +88,26 @@ class Peer:
         self.journal: list[UserMessage] = []
         self.dead_letters: list[UserMessage] = []
         self.closings: list[str] = []
-        """Why sessions closed, for tests that fail."""
+        """The reasons why sessions closed, to be shown when tests fail."""
         self.refusals: list[tuple[str, int, str]] = []
-        """For each message whose protection was not as it should be: its label, the class and the reason."""
+        """For each message whose protection was wrong: its label, the class, and the reason."""
         self.heard: list[bytes] = []
-        """All packets that came, for tests that look at each."""
+        """All packets that arrived, for tests that examine each of them."""
         self.message_id = 0 if self.switches.message_ids_from_zero else random.randrange(1 << 31)
         self.ping_cookie = 0
         self.spelled: Counter[str] = Counter()
-        """How many messages each name was used for."""
+        """How many messages were sent to each name."""
         self.woken, self.changed = trio.Event(), trio.Event()
 
     def now(self) -> float:
         return trio.current_time()
 
     def utc(self) -> float:
-        """Return the seconds since 1970 on the clock of the timers."""
+        """Return the time in seconds since 1970, from the clock that the timers use."""
         return self._epoch + trio.current_time()
 
     def wake(self) -> None:
-        """Note a change: the next turn is due, and waiting callers may look."""
+        """Note a change: the next turn is due, and waiting callers may check their conditions."""
         self.woken.set()
         self.changed.set()
         self.changed = trio.Event()
@@ -120,7 +120,7 @@ class Peer:
     # -- running --------------------------------------------------------------------------------------------------
 
     async def run(self, started: trio.Event) -> None:
-        """Live until cancelled, which is as sudden as a kill."""
+        """Live until cancelled; a cancellation is as sudden as a kill."""
         self._epoch = time.time() - trio.current_time()
         if self.file and self.file.exists():
             store.load(self, self.file)
@@ -138,7 +138,7 @@ class Peer:
                     await self.woken.wait()
 
     def turn(self) -> float:
-        """Do what is due; return when something is due next."""
+        """Do what is due; return the time at which something is next due."""
         now, utc = self.now(), self.utc()
         order_acks, time_outs = self.arrivals.order_acks(now), self.departures.time_out(now)
         expiry = min(self.departures.expire(utc), self.arrivals.expire(utc))
@@ -154,7 +154,7 @@ class Peer:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def host(self, name: str) -> str:
-        """Return the host of a queue; empty if there is none.  [MS-MQQB] 3.1.7.4"""
+        """Return the host of a queue; empty if none is known.  [MS-MQQB] 3.1.7.4"""
         kind, _, rest = name.partition("=")
         if kind.upper() == "DIRECT":
             return rest.partition(":")[2].partition("\\")[0]
@@ -168,7 +168,10 @@ class Peer:
         return next((session for session in self.sessions if self._serves(session, name)), None)
 
     def _serves(self, session: Session, name: str) -> bool:
-        """Whether a host serves a GUID: only its home does, unless all are believed.  [MS-MQQB] 3.1.5.3.1, 5.1"""
+        """Return whether a session leads to a queue.  [MS-MQQB] 3.1.5.3.1, 5.1
+
+        For a GUID, only a session with its home does, unless every host is believed.
+        """
         if session.state is not State.OPEN:
             return False
         if name.upper().startswith("DIRECT"):
@@ -180,7 +183,9 @@ class Peer:
         )
 
     def _call(self, now: float) -> float:
-        """Call each host for which something waits.  [MS-MQQB] 3.1.5.2, 3.1.6.1"""
+        """Call each host for which something is waiting; return when the next call is due.  [MS-MQQB] 3.1.5.2,
+        3.1.6.1
+        """
         following = inf
         for queue in self.departures.queues.values():
             if not queue.entries or self.session_for(queue.name) or queue.hopeless:
@@ -208,7 +213,9 @@ class Peer:
         return UUID(name.partition("=")[2].partition("\\")[0])
 
     async def _connect(self, host: str, wanted: UUID, call: Call) -> None:
-        """Try each address in turn, after a Ping if we send one; then the retry timer. [MS-MQQB] 3.1.5.2, 3.1.6.1"""
+        """Try each address in turn, after a Ping if we send any; then start the retry timer. [MS-MQQB] 3.1.5.2,
+        3.1.6.1
+        """
         for index, address in enumerate(await self.network.resolve(host)):
             if index and self.switches.timer_between_addresses:
                 await trio.sleep(self.timers.retry_connect)
@@ -235,7 +242,7 @@ class Peer:
         await self._carry(stream, address, lambda session: None)
 
     async def _carry(self, stream: trio.abc.Stream, address: str, begin: Callable[[Session], None]) -> None:
-        """Pass packets to a session, and write what it sends, until it or the connection ends."""
+        """Pass arriving packets to a session, and write what it sends, until the session or the connection ends."""
         send, outbox = trio.open_memory_channel[bytes](inf)
         session = Session(self, address, send.send_nowait, send.close)
         session.give_up = self.now() + self.timers.session_initialization
@@ -268,7 +275,7 @@ class Peer:
     async def _write(
         stream: trio.abc.Stream, outbox: trio.MemoryReceiveChannel[bytes], scope: trio.CancelScope
     ) -> None:
-        """Write what was sent before a session closed."""
+        """Write everything that was sent before the session closed."""
         try:
             async for data in outbox:
                 await stream.send_all(data)
@@ -297,7 +304,7 @@ class Peer:
     # -- Pings ----------------------------------------------------------------------------------------------------
 
     async def ping(self, address: str) -> bool:
-        """Whether a queue manager at this address would accept a session.  [MS-MQQB] 3.1.7.6, 3.1.7.8"""
+        """Return whether a queue manager at this address would accept a session.  [MS-MQQB] 3.1.7.6, 3.1.7.8"""
         self.ping_cookie += 1
         cookie = self.ping_cookie
         answer = await self.network.ping(self.address, address, self.codec.pack_ping(Ping(cookie, self.guid)))
@@ -306,7 +313,9 @@ class Peer:
         return response is not None and response.cookie == awaited and not response.refused
 
     def answer_ping(self, data: bytes, port: int) -> bytes | None:
-        """[MS-MQQB] 3.1.7.7; a packet from a ping port may be a response, and is not answered."""
+        """Return the answer to a Ping; a packet from a ping port may itself be a response, so it gets none. [MS-MQQB]
+        3.1.7.7
+        """
         request = self.codec.read_ping(data)
         if request is None or (port == 3527 and not self.switches.ping_any_port):
             return None
@@ -315,7 +324,7 @@ class Peer:
     # -- what an application does -----------------------------------------------------------------------------------
 
     def find(self, name: str) -> Queue | None:
-        """Return one of our queues by a format name.  [MS-MQMQ] 2.1"""
+        """Return the queue of ours that has this format name; None if there is none.  [MS-MQMQ] 2.1"""
         kind, _, rest = name.partition("=")
         path = rest.partition("\\")[2].casefold()
         if kind.upper() == "DIRECT":
@@ -333,7 +342,9 @@ class Peer:
         sign: tuple[int, int] | None = None,
         **fields: Any,
     ) -> UserMessage:
-        """Hand in a message; `fields` are those of `UserMessage`, the rest is as in `Protection.protect`."""
+        """Submit a message; `fields` are those of `UserMessage`, and `seal` and `sign` are as in
+        `Protection.protect`.
+        """
         address = NULL if destination.upper().startswith("DIRECT") else self._guid(destination)
         message = UserMessage(self.guid, address, destination, body, message_id=self.message_id, **fields)
         message.sent_time = int(self.utc())
@@ -361,7 +372,7 @@ class Peer:
         return message
 
     def receive(self, name: str, message_class: int = Class.ACK_RECEIVE) -> UserMessage | None:
-        """Take the first message of a queue, or reject it with another class."""
+        """Take the first message from a queue; with another class, reject it."""
         queue = next(queue for queue in self.queues if queue.name == name)
         if not queue.messages:
             return None
@@ -376,7 +387,7 @@ class Peer:
             self.departures.take_final_ack(message_class, body, self.now())
 
     def waiting(self) -> list[Outgoing]:
-        """Return everything that is on its way from here."""
+        """Return all messages that are on their way from here."""
         return [entry for queue in self.departures.queues.values() for entry in queue.entries]
 
 

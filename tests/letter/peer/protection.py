@@ -1,7 +1,7 @@
-"""Messages encrypted and opened, signed and verified. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5, [MS-MQMQ] 2.5
+"""How messages are encrypted, opened, signed and verified. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5, [MS-MQMQ] 2.5
 
-A peer signs and encrypts a message when it is handed in; the wire does not show that this was not done later. Session
-keys are kept as long as the peer exists, because a test ends before they expire.
+A peer signs and encrypts a message as soon as it is submitted; this looks the same on the wire as if it were done
+later. Session keys are kept as long as the peer exists, because a test ends before they expire.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .switches import Switches
 
 
 class RefusedError(Exception):
-    """A message is rejected with a class, and the peer knows why."""
+    """A message is rejected with this class, for this reason."""
 
     def __init__(self, message_class: int, reason: str) -> None:
         super().__init__(reason)
@@ -57,41 +57,41 @@ class RefusedError(Exception):
 
 @dataclass
 class Keys:
-    """The keys that a peer has, and those that a directory would give it."""
+    """The keys that a peer has, and those that it would get from a directory."""
 
     own: dict[int, RSAPrivateKey] = field(default_factory=dict)
-    """Keys for key exchange, by PrivacyLevel."""
+    """Keys for key exchange, keyed by PrivacyLevel."""
     others: dict[UUID, dict[int, bytes]] = field(default_factory=dict)
-    """PublicEncryptionKeyList: PUBLICKEYBLOBs, also by PrivacyLevel."""
+    """PublicEncryptionKeyList: PUBLICKEYBLOBs, keyed by queue manager and PrivacyLevel."""
     signer: RSAPrivateKey | None = None
     certificate: bytes = b""
     sender: Security = field(default_factory=lambda: Security(flags=0))
-    """The sender that signed messages name."""
+    """The sender that is named in signed messages."""
     users: dict[bytes, set[bytes]] = field(default_factory=dict)
-    """By SecurityID, the certificates of each user."""
+    """The certificates of each user, keyed by SecurityID."""
 
 
 class Protection:
-    """Protects and checks messages with the keys of a peer."""
+    """Protects messages, and checks their protection, with a peer's keys."""
 
     def __init__(self, codec: Codec, keys: Keys, switches: Switches, random: Random = os.urandom) -> None:
         self.codec, self.keys, self.switches, self.random = codec, keys, switches, random
         self.sending: dict[tuple[UUID, int, int], tuple[bytes, bytes]] = {}
-        """SendSymmetricKeyCache: the key and its SIMPLEBLOB."""
+        """SendSymmetricKeyCache: keys, each with its SIMPLEBLOB."""
         self.received: dict[tuple[UUID, int, int, bytes], bytes] = {}
         """ReceiveSymmetricKeyCache."""
         self.streams: dict[tuple[str, bytes], Any] = {}
-        """Where RC4 continues: its position in each direction."""
+        """The ciphers in which RC4 continues, with their positions in the key stream, for each direction."""
 
     # -- what leaves ----------------------------------------------------------------------------------------------
 
     def protect(
         self, message: UserMessage, seal: tuple[int, int] | None, sign: tuple[int, int] | None
     ) -> None:
-        """Sign, then encrypt.  [MS-MQQB] 3.1.7.1
+        """Sign a message, then encrypt it.  [MS-MQQB] 3.1.7.1
 
         seal: PrivacyLevel and EncryptionAlgorithm.
-        sign: the kind of signature and HashAlgorithm.
+        sign: the kind of signature, and HashAlgorithm.
         """
         message.security = replace(message.security) if message.security else None
         if seal and self.switches.signs_ciphertext:
@@ -135,7 +135,7 @@ class Protection:
         self._name_provider(it, level)
 
     def _name_provider(self, it: Security, level: int) -> None:
-        """SecurityHeader.ProviderName is that of UseCSP, or is left to PrivacyLevel.  [MS-MQMQ] 2.2.20.6"""
+        """Set SecurityHeader.ProviderName to that of UseCSP, or leave it to PrivacyLevel.  [MS-MQMQ] 2.2.20.6"""
         if self.switches.provider_info_always:
             kind, name = PROVIDERS[level]
             it.provider, it.flags = struct.pack("<I", kind) + wide(name), it.flags & ~DE
@@ -148,7 +148,10 @@ class Protection:
     # -- what comes -----------------------------------------------------------------------------------------------
 
     def judge(self, message: UserMessage) -> None:
-        """Decrypt, then authenticate; 3.1.5.8.3 has the opposite order, where the signature covers the plain text."""
+        """Decrypt a message, then authenticate it, because the signature covers the plaintext.
+
+        3.1.5.8.3 has the opposite order; this is followed with `signs_ciphertext`.
+        """
         it = message.security
         if it is None:
             return

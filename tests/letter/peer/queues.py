@@ -1,4 +1,4 @@
-"""The state of a queue manager: messages on their way, sequences of both directions, and queues. [MS-MQQB] 3.1.1.3"""
+"""The state of a queue manager: messages on their way, queues, and sequences in both directions. [MS-MQQB] 3.1.1.3"""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Outgoing:
     message: UserMessage
     transmitted: bool = False
     on_way: bool = False
-    """Whether the message was sent, and need not be sent again; any other message leaves as soon as it may."""
+    """Whether the message was sent and does not have to be sent again; if not, it leaves as soon as it may."""
 
 
 @dataclass(eq=False)
 class Flight:
-    """One sending of a message on one session; neither number wraps here.  [MS-MQQB] 3.1.1.3.1.2"""
+    """One transmission of a message on one session; neither of its numbers wraps here.  [MS-MQQB] 3.1.1.3.1.2"""
 
     entry: Outgoing
     number: int
     recoverable_number: int
     acknowledged: bool = False
-    """ReceivedSessionAck: whether it was acknowledged, and so takes no room in the window."""
+    """ReceivedSessionAck: whether the message was acknowledged, and so takes up no room in the window."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Sequence:
     interval_index: int = 0
     resend_at: float = inf
     batch_end: int = 0
-    """The last number of a batch that was sent again, while more messages are to follow it."""
+    """The last number of a batch that was sent again, as long as more messages are to follow that batch."""
 
 
 @dataclass(eq=False)
@@ -55,14 +55,18 @@ class OutgoingQueue:
     """Whether no address of the queue's destination is known.  [MS-MQQB] 3.1.5.2.1"""
 
     def add(self, entry: Outgoing) -> None:
-        """Add a message behind those of its priority or above; transactional ones have 0.  [MS-MQMQ] 2.2.19.1"""
+        """Add a message after those with its priority or a higher one; transactional ones have 0.  [MS-MQMQ]
+        2.2.19.1
+        """
         at = len(self.entries)
         while at and self.entries[at - 1].message.priority < entry.message.priority:
             at -= 1
         self.entries.insert(at, entry)
 
     def drop(self, entry: Outgoing) -> None:
-        """Remove a message that nobody accepted: the next one names its predecessor instead.  [MS-MQQB] 3.1.7.1.3"""
+        """Remove a message that nobody has accepted; the next one then names this one's predecessor. [MS-MQQB]
+        3.1.7.1.3
+        """
         self.entries.remove(entry)
         gone = entry.message.transaction
         if gone is None or gone.sequence != self.sequence.identifier:
@@ -78,7 +82,9 @@ class OutgoingQueue:
         return (entry for entry in self.entries if entry.message.transaction)
 
     def before(self, entry: Outgoing) -> int:
-        """Return the TxSequenceNumber of the last transactional message before this one that is still here, or 0."""
+        """Return the TxSequenceNumber of the last transactional message before this one that is still here; 0 if there
+        is none.
+        """
         number = 0
         for other in self.transactional():
             if other is entry:
@@ -90,14 +96,14 @@ class OutgoingQueue:
 
 @dataclass(eq=False)
 class Incoming:
-    """The messages that have come from one source for one queue under one name.  [MS-MQQB] 3.1.5.8.6"""
+    """The messages that have arrived from one source, for one queue, under one name.  [MS-MQQB] 3.1.5.8.6"""
 
     identifier: TxSequenceId = NO_SEQUENCE
     number: int = 0
     order_ack_at: float = inf
     order_ack_sent: float = -inf
     message: UserMessage | None = None
-    """The last message that came: the OrderAck goes to where it came from."""
+    """The last message that arrived; the OrderAck goes where that message came from."""
 
     def comes_next(self, it: Transaction) -> bool:
         if it.sequence == self.identifier:
@@ -110,7 +116,7 @@ class Incoming:
 
 @dataclass(eq=False)
 class Queue:
-    """A queue of this queue manager; `quota` counts messages."""
+    """A queue of this queue manager; `quota` is a number of messages."""
 
     name: str
     number: int

@@ -1,4 +1,4 @@
-"""Reads bytes with the specification's alignment and encoding of text.  [MS-MQMQ] 2.2.18"""
+"""Reads bytes with the alignment and the text encoding of the specification.  [MS-MQMQ] 2.2.18"""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .packets import MalformedError
 
 
 def padding(size: int) -> bytes:
-    """Return the bytes that bring `size` to a multiple of four."""
+    """Return the padding that extends `size` to a multiple of four."""
     return bytes(-size % 4)
 
 
 class Reader:
-    """Reads a packet from front to back; one that is too short is malformed."""
+    """Reads a packet from beginning to end; a packet that is too short is malformed."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0

@@ -1,4 +1,4 @@
-"""One protocol session: how it opens, what it counts and acknowledges.  [MS-MQQB] 3.1.1.3.1, 3.1.5.2 to 3.1.5.5"""
+"""One protocol session: how it opens, counts and acknowledges.  [MS-MQQB] 3.1.1.3.1, 3.1.5.2 to 3.1.5.5"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class State(Enum):
 
 @dataclass(eq=False)
 class Session:
-    """Both directions of one connection; counts do not wrap here, and are cut to 16 bits when they are packed."""
+    """Both directions of one connection; counts do not wrap here, but are cut to 16 bits when they are packed."""
 
     peer: Peer
     address: str
@@ -61,11 +61,11 @@ class Session:
     received: int = 0
     recoverable_received: int = 0
     flights: list[Flight] = field(default_factory=list)
-    """Messages sent on this session, and not acknowledged completely."""
+    """Messages that were sent on this session and are not completely acknowledged yet."""
     to_acknowledge: int = 0
     """UnackedReceivedMsgCount."""
     persisted: list[int] = field(default_factory=list)
-    """Numbers of recoverable messages on disk that no RecoverableMsgAckFlags has reported."""
+    """The numbers of recoverable messages that are on disk and not yet reported by RecoverableMsgAckFlags."""
     ack_started: float = inf
     ack_due: float = inf
     flags_due: float = inf
@@ -74,7 +74,7 @@ class Session:
     heard: float = 0.0
     sent_at: float = 0.0
     give_up: float = inf
-    """The time when the Session Initialization Timer or the Session Ack Wait Timer expires."""
+    """The time at which the Session Initialization Timer or the Session Ack Wait Timer expires."""
     recoverable_ack_timeout: float = HALF_SECOND
 
     @property
@@ -90,7 +90,7 @@ class Session:
         self.state = State.WAITING_ECR_MSG
 
     def receive(self, packet: Packet) -> None:
-        """Take a packet: each kind has the states in which it is welcome; anything else closes the session."""
+        """Take a packet that is expected in the current state; any other packet closes the session."""
         self.heard = self.peer.now()
         match packet, self.state:
             case EstablishConnection(), State.WAITING_EC_MSG:
@@ -150,7 +150,7 @@ class Session:
         self.peer.opened(self)
 
     def close(self, reason: str) -> None:
-        """Send nothing: the transport closes.  [MS-MQQB] 3.1.5.9"""
+        """Close the session without sending anything, by closing the transport.  [MS-MQQB] 3.1.5.9"""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -158,7 +158,9 @@ class Session:
         self.hang_up()
 
     def time_out(self, now: float) -> float:
-        """Close a session that does not open or acknowledge; return the next time.  [MS-MQQB] 3.1.6.3, 3.1.6.6"""
+        """Close a session that does not open or acknowledge in time; return when to check next.  [MS-MQQB] 3.1.6.3,
+        3.1.6.6
+        """
         if self.state is State.OPEN:
             self.give_up = max(self.heard, self.sent_at) + self.peer.timers.ack_wait if self.flights else inf
         if self.give_up <= now:
@@ -179,7 +181,9 @@ class Session:
         )
 
     def send_message(self, entry: Outgoing, last: bool) -> None:
-        """Count a message and send it; the last of a turn carries an acknowledgment.  [MS-MQQB] 3.1.7.1.3, 3.1.7.11"""
+        """Count a message, and send it; the last one of a turn carries an acknowledgment.  [MS-MQQB] 3.1.7.1.3,
+        3.1.7.11
+        """
         message = entry.message
         self.sent += 1
         self.recoverable_sent += message.recoverable
@@ -198,7 +202,7 @@ class Session:
         return self.ack_due <= self.peer.now()
 
     def take_header(self, header: SessionHeader) -> None:
-        """Delete acknowledged messages, then compare counts.  [MS-MQQB] 3.1.5.5"""
+        """Delete the acknowledged messages, then compare the counts.  [MS-MQQB] 3.1.5.5"""
         through = unwrapped(header.ack_sequence_number, self.sent)
         says = header.recoverable_ack_number or header.recoverable_ack_flags
         base = unwrapped(header.recoverable_ack_number, self.recoverable_sent) if says else 0
@@ -220,7 +224,9 @@ class Session:
     # -- what comes, and how we acknowledge it --------------------------------------------------------------------
 
     def count(self, message: UserMessage) -> None:
-        """Count a message that came, and will be on disk before anybody hears of it.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.7"""
+        """Count a message that has arrived; it will be on disk before anybody is told of it.  [MS-MQQB] 3.1.5.8.2,
+        3.1.5.8.7
+        """
         self.received += 1
         self.to_acknowledge += 1
         now, late = self.peer.now(), self.peer.switches.acks_at_33rd
@@ -247,7 +253,7 @@ class Session:
                 self.send(SessionAck(SessionHeader(before, 0, 0, *counts, header.window_size)))
 
     def _held(self) -> float:
-        """Return the time until which flags wait for the acknowledgment of their messages."""
+        """Return the time until which the flags wait for their messages to be acknowledged."""
         return self.ack_due if self.to_acknowledge else -inf
 
     def next_ack(self) -> float:
@@ -255,7 +261,7 @@ class Session:
         return min(due, max(self.flags_due, self._held()) if self.persisted else inf)
 
     def _header(self, window: int | None = None) -> SessionHeader:
-        """Acknowledge all messages, and as many recoverable ones as the flags have bits.  [MS-MQMQ] 2.2.20.4"""
+        """Acknowledge all messages, and as many recoverable ones as there are bits in the flags.  [MS-MQMQ] 2.2.20.4"""
         now, switches = self.peer.now(), self.peer.switches
         lowest = self.persisted[0] if self.persisted and self.flags_due <= now else 0
         told = [n for n in self.persisted if lowest and n - lowest < FLAGS]
@@ -285,5 +291,5 @@ class Session:
 
 
 def unwrapped(field: int, count: int) -> int:
-    """Return the number at or below `count` whose low 16 bits were sent."""
+    """Return the largest number up to `count` whose low 16 bits are those of `field`."""
     return count - ((count - field) & 0xFFFF)

@@ -1,4 +1,6 @@
-"""The data that survives a peer, in one JSON file: all that MUST survive by [MS-MQQB] 3.1.1.3, and nothing express."""
+"""The data that outlives a peer, in one JSON file: everything that MUST survive by [MS-MQQB] 3.1.1.3, and nothing
+express.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def save(peer: Peer, file: Path) -> None:
-    """Write all data to a file beside the store, and put it in its place."""
+    """Write all data to a file next to the store, and then put that file in the store's place."""
 
     def pack(messages: list[UserMessage]) -> list[str]:
         return [peer.codec.pack(message).hex() for message in messages if message.recoverable]

@@ -1,7 +1,7 @@
-"""The places where the text can be read in two ways, and the way that this peer takes.
+"""The places where the specification can be read in two ways, and the way in which this peer reads it.
 
-Each switch is off if the peer reads the text as mqproto does, and on if it takes the other reading. `reading` is the
-number of the question in mqproto/conformance.toml; 0 is for behaviour that is not a question of reading, but that a
+Each switch is off if the peer reads the text as mqproto does, and on if the peer reads it the other way. `reading` is
+the number of the question in mqproto/conformance.toml. It is 0 for behavior that is not a matter of reading, but that a
 peer may meet.
 """
 
@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 
 class Question(NamedTuple):
-    """The question behind a switch: the number of the reading, its section, and what the peer does when it is on."""
+    """The question behind a switch: the number of the reading, its section, and what the peer does if the switch
+    is on.
+    """
 
     name: str
     reading: int
@@ -23,19 +25,19 @@ class Question(NamedTuple):
 
 
 def switch(reading: int, section: str, otherwise: str, of_keys: bool = False) -> Any:
-    """Return one field of `Switches`, off by default; sections are of [MS-MQQB] if they name no other document."""
+    """Return one field of `Switches`, off by default; sections that name no document are those of [MS-MQQB]."""
     told = {"reading": reading, "section": section, "otherwise": otherwise, "of_keys": of_keys}
     return field(default=False, metadata=told)
 
 
 def of_keys(reading: int, section: str, otherwise: str) -> Any:
-    """Return a switch about keys."""
+    """Return a switch that affects only encryption and signatures."""
     return switch(reading, section, otherwise, of_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """All switches, in the order of the readings, followed by those that are not readings."""
+    """All switches: those for readings, in the order of these, and then those that are not about readings."""
 
     session_ack_size_short: bool = switch(
         1, "[MS-MQMQ] 2.2.19.1", "PacketSize of a SessionAck is 20: a SessionHeader is never counted"

@@ -1,1 +1,1 @@
-"""Letter peers with keys, among themselves and with our node."""
+"""Letter peers with keys; they talk to each other and to our node."""

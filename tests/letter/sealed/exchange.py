@@ -1,7 +1,7 @@
 """Our node and a letter peer, both with keys: the outcomes of messages that are encrypted, signed, or both.
 
-One message of each wish goes each way, as transactional and as express. The outcome of each is recorded: it arrived
-whole, with its kind of signature; it arrived altered; or it was refused, with a class.
+In each direction, one message is sent for each wish to a transactional queue, and one to an express queue. Each outcome
+is recorded: the message arrived whole, with its kind of signature; it arrived altered; or it was refused, with a class.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ from tests.simulator.running import Log, running
 from .keys import CIPHERS, keys_of, owner
 
 OWNER, PEER = owner(1), owner(0)
-"""The owners of our keys, and of the letter peer's."""
+"""The owner of our keys, and the owner of the letter peer's keys."""
 USER: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 USER_TEXT: Final = "S-1-5-21-3181267629-1039850806-3671500387-1000"
 BODY: Final = b"%s by %s: a body that takes more blocks than one, of whatever cipher"
 TAKES: Final = {"orders": "few", "notes": "acks"}
-"""Each queue, and the other queue that a list of destinations has beside it."""
+"""For each queue, the other queue that a list of destinations names in addition to it."""
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
 TOO_LONG_S: Final = 60
-"""A time limit in seconds: after it a test has failed, however busy the machine is."""
+"""A time limit in seconds: a test that takes longer has failed, however busy the machine is."""
 WHOLE, ALTERED, NOT_SAID = "whole", "altered", "NACK that nobody sends"
 CLASSES: Final = {number: name for name, number in vars(Class).items() if name.startswith("NACK")}
 
 
 class Wish(NamedTuple):
-    """How a message is to be protected, and its other properties."""
+    """The protection that a message is to have, and its other properties."""
 
     cipher: str = ""
     kind: int = 0
-    """The kind of the message's signature; 0 for none."""
+    """The kind of the message's signature; 0 if it has none."""
     hash_algorithm: int = SHA_512
     also: str = ""
-    """A further property, if any: `listed`, `answered` or `named`."""
+    """A further property: `listed`, `answered` or `named`; empty if there is none."""
 
 
 WISHES: Final = {
@@ -96,7 +96,7 @@ BY_PEERS: Final = {
     "signed, MD2": Wish(kind=SIGNED_20, hash_algorithm=MD2),
     "signed, MD4": Wish(kind=SIGNED_20, hash_algorithm=MD4),
 }
-"""Wishes that our node does not send."""
+"""Wishes for messages that our node does not send, so that only the peer sends them."""
 
 WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("AES")]
 ASKS: Final[dict[str, dict[str, object]]] = {
@@ -109,7 +109,7 @@ ASKS: Final[dict[str, dict[str, object]]] = {
 """The protection that our queues require."""
 
 Outcomes = dict[tuple[str, str, str], str]
-"""The outcomes by direction, wish and queue."""
+"""Outcomes, keyed by direction, wish and queue."""
 
 
 @dataclass
@@ -131,7 +131,9 @@ class Exchange:
         self.peer.insecure_nacks = self.insecure_nacks
 
     def write_keys(self) -> None:
-        """Write our node's keys, and the peer's as a directory would have them; one of those is for signatures."""
+        """Write our node's keys, and the peer's keys as a directory would have them; one of the latter is for
+        signatures.
+        """
         files = KeyFiles(keys_path(self.folder, "ours"), "ours")
         public = public_path(self.folder, "letter")
         public.mkdir()
@@ -156,14 +158,16 @@ class Exchange:
             assert audit(OURS, self.peer.heard) == []
 
     def turn(self, switches: Switches = Switches(), keys: Keys | None = None) -> None:  # noqa: B008
-        """Let the peer read differently from now on, or have other keys; its random numbers are the same each time."""
+        """Make the peer read the text differently from now on, or use other keys; its random numbers are the same each
+        time.
+        """
         keys = keys or keys_of(PEER, LETTER, OWNER, OURS)
         self.peer.protection = Protection(self.peer.codec, keys, switches, random.Random(0).randbytes)
 
     # -- both ways ------------------------------------------------------------------------------------------------
 
     async def exchange(self, names: Iterable[str]) -> Outcomes:
-        """Send one message of each wish in both directions, and wait until each has its outcome."""
+        """Send one message for each wish in both directions, and wait until each message has its outcome."""
         self.outcomes = {}
         wishes = {name: wish for name, wish in {**WISHES, **BY_PEERS}.items() if name in set(names)}
         await self.peer_sends(wishes)
@@ -180,7 +184,10 @@ class Exchange:
         self.outcomes[way, name, queue] = (WHOLE if is_whole else ALTERED) + signed
 
     async def peer_sends(self, wishes: Mapping[str, Wish]) -> None:
-        """The administration queue hears about each message; refused transactional ones have a FinalAck as well."""
+        """Send the peer's messages, and record the outcome of each.
+
+        The administration queue is told about each message; refused transactional ones also have a FinalAck.
+        """
         sent = [self._peer_sends(name, wish, queue) for queue in TAKES for name, wish in wishes.items()]
         notes, answers = f"PRIVATE={OURS}\\{QUEUES['notes']:08x}", self._queue("acks").messages
         self.peer.send(notes, label="end", admin=ACKS, acknowledge=PA)
@@ -199,11 +206,11 @@ class Exchange:
         return next(queue for queue in self.peer.queues if queue.name == name)
 
     def _told(self) -> dict[str, int]:
-        """Return what the administration queue has heard about each message."""
+        """Return the class that the administration queue has received for each message, keyed by label."""
         return {ack.label: ack.message_class for ack in self._queue("acks").messages if ack.message_class}
 
     async def _refused_by_ours(self, message: UserMessage) -> None:
-        """Return, for a message that did not come, the class in its FinalAck, and its NACK if those are sent."""
+        """Record why a message did not arrive: the class in its FinalAck, and that in its NACK, if NACKs are sent."""
         name, _, queue = message.label.partition("/")
         key, finals, classes = (TO_OURS, name, queue), self.peer.departures.finals, set[int]()
         if key in self.outcomes:
@@ -250,7 +257,10 @@ class Exchange:
         self._outcome(TO_OURS, message.label, message.body, signed_as)
 
     async def node_sends(self, wishes: Mapping[str, Wish]) -> None:
-        """The peer reports which messages came and which it refused, and our node has to have heard the same."""
+        """Send our node's messages; the peer reports which of them arrived and which it refused.
+
+        Our node has to have been told the same.
+        """
         peer, client = self.peer, self.client
         before = len(peer.refusals)
         for name, wish in wishes.items():
@@ -260,7 +270,9 @@ class Exchange:
         kept = [self._queue(name) for name in TAKES]
 
         def refused() -> dict[str, int]:
-            """Return the class of each refused message by its label, which the copies of a list share."""
+            """Return the class of each refused message, keyed by its label; all copies that a list makes have the same
+            label.
+            """
             return {label: message_class for label, message_class, _ in peer.refusals[before:]}
 
         await peer.until(lambda: sum(len(q.messages) for q in kept) + len(refused()) >= expected)
@@ -294,7 +306,9 @@ class Exchange:
         await client.send_many(",".join(f"letter\\private$\\{each}" for each in names), [draft])
 
     async def _heard_by_ours(self, client: Client, wishes: Mapping[str, Wish]) -> None:
-        """Check the peer's reports about each message: to the administration queue, and refusals by FinalAcks."""
+        """Check what the peer reports about each message: to the administration queue, and by FinalAcks if it
+        refuses.
+        """
         expected: Counter[tuple[str, str]] = Counter()
         letters: set[tuple[str, str]] = set()
         for name, wish in wishes.items():
@@ -312,7 +326,7 @@ class Exchange:
         assert set(await self._taken(client, "system$;deadxact", count)) == letters
 
     async def _taken(self, client: Client, queue: str, count: int) -> list[tuple[str, str]]:
-        """Return the label and class of `count` messages in a queue of our node."""
+        """Return the label and the class of `count` messages from a queue of our node."""
         taken: list[tuple[str, str]] = []
         while len(taken) < count:
             messages = await client.receive(queue, limit=500, timeout_s=TOO_LONG_S)

@@ -1,4 +1,4 @@
-"""Keys for peers: each has its own, and knows the public half and the certificate of the other."""
+"""Keys for peers: each peer has its own keys, and knows the other's public keys and certificate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BORN_S: Final = 1_700_000_000
 
 
 class Owner(NamedTuple):
-    """One queue manager with its own keys for key exchange and for signatures."""
+    """A queue manager that has its own keys for key exchange and for signatures."""
 
     exchange: KeyPair
     signing: KeyPair
@@ -52,9 +52,9 @@ class Owner(NamedTuple):
 
 @cache
 def owner(number: int) -> Owner:
-    """Return an owner; the first has the shortest keys for key exchange.
+    """Return an owner; the one with number 0 has the shortest keys for key exchange.
 
-    None of their signatures ends on a 4-byte boundary.
+    The signatures of no owner end on a 4-byte boundary.
     """
     signing = own_key(1_032 + 8 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)
@@ -63,12 +63,12 @@ def owner(number: int) -> Owner:
 
 @cache
 def nobody(instead_of: Owner) -> Owner:
-    """Return an owner with keys for key exchange that are as long as the others', but different."""
+    """Return an owner whose keys for key exchange are as long as the given owner's, but different."""
     return instead_of._replace(exchange=new_key_pair(instead_of.exchange.bits))
 
 
 def keys_of(own: Owner, guid: UUID, other: Owner, their_guid: UUID) -> Keys:
-    """Return the keys of one peer; the same key serves all providers."""
+    """Return the keys of one peer; it uses the same key for all providers."""
     levels = (BASE_PRIVACY, ENHANCED_PRIVACY, ADVANCED_PRIVACY)
     return Keys(
         own=dict.fromkeys(levels, own.rsa),

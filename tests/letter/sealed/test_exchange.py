@@ -1,4 +1,4 @@
-"""Our node and a letter peer over TCP: every cipher and kind of signature, and every switch that is about keys."""
+"""Our node and a letter peer over TCP, with every cipher, every kind of signature, and every switch about keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .test_protection import OF_KEYS
 SAME: Final = ""
 SIGNATURE, ENCRYPTION = "NACK_BAD_SIGNATURE", "NACK_BAD_ENCRYPTION"
 UNREADABLE: Final = f"{ENCRYPTION}|altered"
-"""The outcome of wrong decryption, as a pattern: the padding is valid nevertheless once in 256 times."""
+"""A pattern for the outcome of a wrong decryption; even then, the padding is valid once in 256 times."""
 UNPROVED: Final = f"{ENCRYPTION}|{SIGNATURE}"
 CASES: Final[dict[str, Mapping[str, str]]] = {
     "simple_blob_256": {"AES-256": ENCRYPTION, "RC4-128, signed": ENCRYPTION, "signed": SAME},
@@ -71,9 +71,10 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
     "no keys": {"to-letter AES-256": ENCRYPTION, "to-ours AES-256": SAME, "signed": SAME},
     "other certificates": {"signed": SIGNATURE, "AES-256, signed": SIGNATURE, "AES-256": SAME},
 }
-"""The outcomes of messages for each switch, and for peers with other keys: in both directions and both queues, unless a
-case says more. An outcome is a pattern, or the same as without the switch. An altered message is never reported as
-signed.
+"""The outcomes of messages for each switch, and for peers with other keys.
+
+They hold in both directions and for both queues unless a case says more. An outcome is a pattern, or the same as
+without the switch. An altered message is never reported as signed.
 """
 SIGN: Final = (SIGNED_20, SHA_512)
 REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
@@ -82,12 +83,14 @@ REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["RC4-128"], "sign": SIGN},
     "NACK_ACCESS_DENIED": {"seal": CIPHERS["AES-256"], "sign": SIGN},
 }
-"""Messages refused by a queue that takes no weak ciphers, and only signed and encrypted ones of one sender."""
+"""Messages that a strict queue refuses: it takes no weak ciphers, and only signed and encrypted messages from one
+sender.
+"""
 INSECURE: Final = {"signed": SIGNATURE, "AES-256": ENCRYPTION}
 
 
 def keys(case: str) -> Keys:
-    """Return the keys of the peer."""
+    """Return the keys that the peer has in a case."""
     ours, theirs = OWNER, PEER
     if case.startswith("other keys"):
         ours, theirs = nobody(ours), nobody(theirs)
@@ -110,7 +113,7 @@ def wishes(expected: Mapping[str, str]) -> set[str]:
 
 
 class Run(NamedTuple):
-    """The outcomes of all cases, and the notes of our node."""
+    """The outcomes of all cases, and the events that our node noted."""
 
     without: Outcomes
     with_switches: dict[str, Outcomes]
@@ -119,7 +122,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run one node and one peer, which reads in a different way for each case."""
+    """Run one node and one peer; the peer reads the text differently in each case."""
     it = Exchange(tmp_path_factory.mktemp("exchange"))
 
     async def all_cases() -> Run:

@@ -1,4 +1,4 @@
-"""The table of 3.1.5.8, crossed with all its cases in a whole queue manager."""
+"""The table of 3.1.5.8, tested with all its cases in a whole queue manager."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ BRINGERS: Final = {
     "stranger, of A": (Remote("x", X, is_proven=False), A, 0),
     "claims to be A": (Remote("x", A, is_proven=False), A, 0),
 }
-"""Who brings a message, its source, and the bytes of its body."""
+"""For each kind of bringer: the node that brings the message, the message's source, and the size of its body in
+bytes.
+"""
 PLACES: Final = {
     "elsewhere": (B, 16, 0),
     "FinalAck": (C, 16, MessageClass.ACK_RECEIVE),
@@ -42,7 +44,7 @@ PLACES: Final = {
     "shut": (C, 18, 0),
     "shut transactional": (C, 19, 0),
 }
-"""The destination and the class of a message. Queues that are shut are closed to strangers."""
+"""For each place: the destination of a message, and its class; queues that are "shut" are closed to strangers."""
 TABLE = """
 neighbour       PASS_ON+ 3.1.5.8.2: elsewhere
 neighbour       CONFIRM 3.1.5.6, 3.1.5.7: FinalAck
@@ -72,7 +74,10 @@ claims to be A  REFUSE 3.1.5.8.2 NACK_NOT_TRANSACTIONAL_MSG / TURN_AWAY 3.1.5.8:
 
 
 def verdicts() -> list[str]:
-    """Return who brings a message, where it goes, and the verdict; after a slash, that for a transactional one."""
+    """Return lines that say who brings a message, what the verdict is, and where the message goes.
+
+    A verdict after a slash is that for a transactional message.
+    """
     net = chain("a", "c", queues=QUEUES, settings=Settings(strangers_queue_bytes=1_000))
     judge, lines = net.nodes["c"].up.inspect().arrivals.judge, defaultdict[str, list[str]](list)
     for (who, (remote, source, size_bytes)), (where, (manager, number, kind)) in product(
@@ -93,7 +98,7 @@ def verdicts() -> list[str]:
 
 
 class Asked(dict[Any, Ruling]):
-    """The rules, and the cases that were asked for."""
+    """The rules; it records for which cases they were looked up."""
 
     def __init__(self) -> None:
         super().__init__(RULES)
@@ -109,7 +114,9 @@ class Asked(dict[Any, Ruling]):
 def test_everybody_who_may_bring_a_message_crossed_with_every_place_where_it_may_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A snapshot: a change of a rule shows here what else has changed. A `+` joins places with the same verdict."""
+    """This is a snapshot: if a rule is changed, it shows what else changes. A `+` joins places with the same
+    verdict.
+    """
     monkeypatch.setattr(admission, "RULES", asked := Asked())
     lines = verdicts()
     print(*lines, sep="\n")

@@ -1,7 +1,7 @@
-"""Wine's CryptoAPI as a process that answers line by line; cryptoapi.c has the questions.
+"""Wine's CryptoAPI as a process that answers line by line; the questions are in cryptoapi.c.
 
-Wine's usual folder takes 0.7 GB and ten seconds to make. The CryptoAPI needs only a folder of links to the installed
-libraries, and the providers in its registry, which the program registers.
+Wine's usual folder takes 0.7 GB, and ten seconds to create. The CryptoAPI needs only a folder of links to the installed
+libraries, and the providers in its registry; the program registers these.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _PLACES: Final = ("/usr/lib/*/wine", "/usr/lib/wine", "/usr/lib64/wine", "/opt/w
 
 
 def _program(*names: str) -> str | None:
-    """Return the path of one of Wine's programs, which Debian keeps off the PATH."""
+    """Return the path of one of Wine's programs; Debian keeps some of them off the PATH."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/lib/wine"])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
 
 def _loader() -> str | None:
-    """Return the path of Wine for programs of 64 bits."""
+    """Return the path of the Wine that runs 64-bit programs."""
     return _program("wine64", "wine")
 
 
@@ -53,7 +53,7 @@ needs_wine: Final = pytest.mark.skipif(bool(LACKING), reason=LACKING)
 
 
 class Oracle:
-    """Wine's answers. A failed function of the CryptoAPI is an OracleError with its error."""
+    """Wine's answers; if a function of the CryptoAPI fails, its error is raised as an OracleError."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -81,7 +81,7 @@ class OracleError(Exception):
 
 @contextmanager
 def running(folder: Path) -> Iterator[Oracle]:
-    """Run Wine with a separate folder, which nothing else uses."""
+    """Run Wine in a folder of its own, which nothing else uses."""
     loader, libraries = _loader(), _libraries()
     assert loader is not None
     assert libraries is not None

@@ -1,7 +1,7 @@
 """Wine's CryptoAPI against ours, in both directions: key blobs, bodies and signatures, for each provider and algorithm.
 
-`make wine` uses many keys and bodies; otherwise one of each is used. mqproto/security/README.md lists what Wine cannot
-confirm.
+`make wine` uses many keys and bodies; otherwise, only one of each is used. mqproto/security/README.md lists what Wine
+cannot confirm.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = needs_wine
 
 ROUNDS: Final = int(os.environ.get("MQPROTO_WINE_ROUNDS", "1"))
 KNOWN: Final = {"base": (0x8003, 0x8004), "enhanced": (0x8003, 0x8004), "aes": tuple(HASHES)}
-"""The hashes that a provider has."""
+"""The hash algorithms that each provider supports."""
 EXCHANGE_BITS: Final = {"base": 512, "enhanced": 1_024, "aes": 2_048}
 
 
@@ -54,7 +54,7 @@ def wine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def theirs(wine: Oracle) -> dict[str, PublicKey]:
-    """Wine's public keys for key exchange, by provider."""
+    """Return Wine's public keys for key exchange, keyed by provider."""
     made = {}
     for provider, bits in EXCHANGE_BITS.items():
         [blob] = wine.ask("make", provider, "exchange", bits)
@@ -65,14 +65,19 @@ def theirs(wine: Oracle) -> dict[str, PublicKey]:
 
 
 def bodies(seed: str) -> list[bytes]:
-    """Return bodies: an empty one, one byte, whole blocks, one byte less or more, and some others."""
+    """Return bodies: an empty one, one of a single byte, whole blocks, blocks with a byte more or less, and some
+    others.
+    """
     dice = random.Random(seed)
     sizes = (0, 1, 7, 8, 9, 15, 16, 17, 1_000, dice.randrange(5_000))
     return [dice.randbytes(size) for size in sizes[: None if ROUNDS > 1 else 9]]
 
 
 def effective_bits(provider: Provider, number: int) -> int:
-    """Return the number of effective bits, which is the key's length; Wine uses another number unless it is told."""
+    """Return the effective bits for RC2; 0 for other algorithms.
+
+    They are the key's length, but Wine uses another number unless it is told.
+    """
     return provider.session_key_bits if number == RC2 else 0
 
 
@@ -138,7 +143,7 @@ def test_wine_finds_our_key_in_our_certificate(wine: Oracle) -> None:
 
 
 def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: dict[str, PublicKey]) -> None:
-    """Wine tells a stranger so; our code returns another key instead, and tells nothing."""
+    """Wine reveals to a stranger that the blob is wrong; our code returns another key instead, and reveals nothing."""
     aes = provider_by_word("aes")
     key = new_session_key(aes, aes.algorithms[0])
     blob = bytearray(simple_blob.encode(seal_session_key(key, theirs["aes"])))
@@ -150,7 +155,7 @@ def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: 
 def test_a_salt_of_zeros_is_another_key_and_wine_is_no_witness_of_the_default(
     wine: Oracle, theirs: dict[str, PublicKey]
 ) -> None:
-    """Microsoft's pages have 11 zero bytes behind a key of 40 bits, unless CRYPT_NO_SALT is given."""
+    """In Microsoft's documentation, 11 zero bytes follow a 40-bit key unless CRYPT_NO_SALT is given."""
     base = provider_by_word("base")
     key = new_session_key(base, RC2)
     blob = simple_blob.encode(seal_session_key(key, theirs["base"]))

@@ -1,6 +1,6 @@
-"""Wine's answers, for machines without Wine: `python -m tests.security.wine.vectors` asks again.
+"""Wine's answers, for machines without Wine; `python -m tests.security.wine.vectors` asks Wine again.
 
-The private key is only for these tests, and is public.
+The private key serves only these tests, and is public.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ BITS: Final = 512
 
 @cache
 def vectors() -> dict[str, Any]:
-    """The stored answers.
+    """Return the stored answers.
 
-    key: a private key as PEM. sealed: for that key, the SIMPLEBLOB and the body by provider and algorithm.
-    signed: by hash, signatures of BODY, which the key `signer` verifies.
+    key: a private key as PEM.
+    sealed: the SIMPLEBLOB and the body for that key, keyed by provider and algorithm.
+    signed: signatures of BODY that the key `signer` verifies, keyed by hash.
     """
     found: dict[str, Any] = json.loads(FILE.read_text())
     return found

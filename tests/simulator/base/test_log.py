@@ -1,4 +1,4 @@
-"""The log of a node, and a stream that cannot be written to."""
+"""The log of a node, and a log stream to which nothing can be written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.simulator.base.log import node_log
 
 
 class Stream(io.StringIO):
-    """A stream on a disk that is full while a test wants it."""
+    """A stream on a disk that is full whenever a test says so."""
 
     is_full = False
 

@@ -1,4 +1,4 @@
-"""A log rotates by size, even if others write to it, and ends no program."""
+"""A log rotates by size, even if other processes write to it, and its errors end no program."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_log_is_for_its_owner_alone_whatever_it_was_before(tmp_path: Path, uma
 
 
 def test_a_device_is_no_file_of_ours() -> None:
-    """A device is written to, but does not rotate, and its permissions stay unchanged."""
+    """Lines are written to a device, but it does not rotate, and its permissions stay unchanged."""
     ours, theirs = os.openpty()
     try:
         before = os.fstat(theirs).st_mode
@@ -83,7 +83,7 @@ def test_what_the_process_says_on_stderr_goes_to_the_newest_file(tmp_path: Path)
 
 
 def test_lines_that_find_no_room_are_counted_and_end_nobody(tmp_path: Path) -> None:
-    """The process's limit on file size stands for a full disk."""
+    """A limit on the size of this process's files stands for a full disk."""
     path = tmp_path / "a.log"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with LogFile(path) as file:

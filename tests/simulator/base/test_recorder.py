@@ -1,4 +1,4 @@
-"""The recorder: many connections in one file, with times, and a disk that may be full."""
+"""The recorder: many connections in one file, with times, on a disk that may be full."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 class FullAfter(io.BytesIO):
-    """A file on a disk that has room for only some bytes more."""
+    """A file on a disk that has room for only this many bytes."""
 
     def __init__(self, free_bytes: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class FullAfter(io.BytesIO):
 
 
 class FullAtFlush(io.BytesIO):
-    """A file whose buffer has room, on a disk that has none."""
+    """A file whose buffer has room, although its disk has none."""
 
     def flush(self) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

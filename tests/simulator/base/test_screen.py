@@ -1,4 +1,4 @@
-"""Output for people who wait, which programs do not get."""
+"""Output for people who wait; programs do not get it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CURSOR = "\x1b[?25h"
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """The text that a terminal receives from the standard error output."""
+    """Return the text that a terminal receives from standard error."""
     sent = io.StringIO()
     console = Console(file=sent, force_terminal=True, width=60, highlight=False)
     monkeypatch.setattr(screen, "wide_console", lambda **options: console)

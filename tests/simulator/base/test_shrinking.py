@@ -1,4 +1,4 @@
-"""The search for something smaller that still shows a fault."""
+"""The search for something smaller that still shows the same fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that meets itself, and one to a port without a listener."""
+"""A call that connects to itself, and a call to a port without a listener."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unlucky(socket.socket):
 
 
 class UnluckyWithSource(socket.socket):
-    """An unlucky socket of a caller that names the address from which it calls."""
+    """An unlucky socket whose caller sets the address from which it calls."""
 
     port = 0
 
@@ -124,7 +124,7 @@ def test_what_is_no_connection_of_tcp_has_no_round_trip() -> None:
 
 
 class Said:
-    """A system that returns only these bytes of tcp_info."""
+    """A socket of a system that returns only these bytes of tcp_info."""
 
     def __init__(self, info: bytes) -> None:
         self._info = info
@@ -135,7 +135,7 @@ class Said:
 
 @pytest.mark.skipif(sockets.TCP_INFO is None, reason="this system does not tell")
 def test_the_round_trip_is_at_byte_68_of_what_linux_tells() -> None:
-    """tcpi_rtt in linux/tcp.h."""
+    """This is tcpi_rtt in linux/tcp.h."""
     assert round_trip_s(Said(bytes(68) + struct.pack("=I", 1_500) + bytes(180))) == 0.001_5
     assert round_trip_s(Said(bytes(256))) is None, "nothing was measured yet"
     assert round_trip_s(Said(b"\1" * 71)) is None, "a system that tells less"

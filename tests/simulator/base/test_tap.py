@@ -1,4 +1,4 @@
-"""Nodes record what they send and receive: both ends agree, and so does tcpdump."""
+"""Nodes record what they send and receive; the records of both ends agree, and tcpdump agrees with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Ends: TypeAlias = tuple[Endpoint, Endpoint]
 
 
 def by_stream(paths: Iterable[Path]) -> dict[Ends, list[bytes]]:
-    """Return the packets in captures by sender and receiver, in order."""
+    """Return the packets in captures, in order, keyed by sender and receiver."""
     streams: dict[Ends, list[bytes]] = defaultdict(list)
     for path in paths:
         for packet in read_packets(path):
@@ -45,7 +45,7 @@ def by_stream(paths: Iterable[Path]) -> dict[Ends, list[bytes]]:
 
 
 def by_stream_of(packets: Iterable[SeenPacket], host: str) -> dict[Ends, list[SeenPacket]]:
-    """Return the packets that one host has sent or received, by sender and receiver, in order."""
+    """Return the packets that one host sent or received, in order, keyed by sender and receiver."""
     streams: dict[Ends, list[SeenPacket]] = defaultdict(list)
     for packet in packets:
         if host in (packet.source.host, packet.destination.host):
@@ -81,7 +81,7 @@ async def test_our_recording_and_that_of_tcpdump_decode_to_the_same_packets(tmp_
 
 @pytest.mark.usefixtures("forked_programs")
 async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_path: Path) -> None:
-    """A killed node's file has all of its turns except perhaps the last, and continues when the node is back."""
+    """The file of a killed node has all of its turns, except perhaps the last; it continues when the node is back."""
     topology = three_hosts()
     capture = tmp_path / "run.pcapng"
     async with supervised(topology, tmp_path, capture=capture) as nodes:
@@ -194,7 +194,7 @@ async def test_a_capture_that_is_something_else_is_left_alone(tmp_path: Path) ->
 
 
 def a_tap(path: Path) -> tuple[Tap, Callable[[], None]]:
-    """Return the client's end of a connection, and a function that ends the recording."""
+    """Return a tap at the client's end of a connection, and a function that ends the recording."""
     file = GrowingFile(path)
     recorder = Recorder(file)
     tap = Tap(recorder.connection(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 1801)), Side.CLIENT)

@@ -1,4 +1,4 @@
-"""The command as a person meets it: its output and its end, before anything runs and when things go wrong."""
+"""The command as a person meets it: its output and how it ends, before anything runs and when things go wrong."""
 
 from __future__ import annotations
 
@@ -209,7 +209,10 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
 
 
 def identifiers(text: str | None, other: str | None) -> dict[str, str]:
-    """Map a text's message identifiers to those of the same messages in another text: they begin at random."""
+    """Return a dict from a text's message identifiers to those of the same messages in another text.
+
+    The identifiers of each text begin at a random number.
+    """
     found = (
         re.findall(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\\d+", each or "") for each in (text, other)
     )
@@ -217,7 +220,7 @@ def identifiers(text: str | None, other: str | None) -> dict[str, str]:
 
 
 def without_times(text: str) -> str:
-    """Return the text without its figures, which depend on the time."""
+    """Return a text in which figures that depend on the time are replaced."""
     figures = re.sub(r"\d+(?:[.,]\d+)*", "#", text)
     spans = re.sub(r"# (?:min|h|d) # (?:s|min|h)|# (?:min|h|d)\b", "# s", figures)
     return re.sub(r"(try|again) now", r"\1 in # s", spans)
@@ -306,7 +309,7 @@ def test_misuse_is_one_line_with_what_to_do(
 
 
 FIRST = {"peers": "show", "failed": "list"}
-"""Groups of commands, each with the command that the group's name alone stands for."""
+"""Groups of commands, and the command that each group's name stands for by itself."""
 
 
 @pytest.mark.parametrize("group", sorted({str(group.name) for group in app.registered_groups} - {*FIRST}))

@@ -1,4 +1,4 @@
-"""The text of a topology with its nodes' queues: it is read back as the same topology."""
+"""The text of a topology with its nodes' queues: when it is read back, the topology is the same."""
 
 from __future__ import annotations
 

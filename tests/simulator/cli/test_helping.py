@@ -18,7 +18,7 @@ COLUMNS: Final = 80
 
 @cache
 def helps() -> dict[str, str]:
-    """Return the help of each command, and of each below it, by the words of the command."""
+    """Return the help of a command and of all commands below it, keyed by the words of each command."""
 
     def those_of(command: Any, name: str, above: Any) -> Iterator[tuple[str, str]]:
         context = command.context_class(

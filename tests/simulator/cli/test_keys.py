@@ -1,4 +1,4 @@
-"""`mqproto keys` as a person types it, on real files: its output, its refusals, and that no secret leaves."""
+"""`mqproto keys` as a person types it, on real files: its output and its refusals; no secret is shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keys(folder: Path, *arguments: str | Path) -> Done:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of stores in which sender has keys; tests that change them take a copy."""
+    """Return a folder of stores in which the node `sender` has keys; tests that change the stores take a copy."""
     folder = tmp_path_factory.mktemp("stores")
     done = keys(folder, "make", "sender", *SHORT)
     assert (done.status, done.err) == (0, "")
@@ -224,7 +224,7 @@ def test_decode_shows_nobody_a_private_key(stores: Path, tmp_path: Path, form: s
 
 
 def test_no_output_has_a_secret(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tracebacks about a damaged key have none, either."""
+    """Even tracebacks about a damaged key contain no secret."""
     folder = stores / "sender.keys"
     pairs = [KeyPair.from_bytes(path.read_bytes()) for path in folder.glob("*.pem")]
     hurt = tmp_path / "hurt"

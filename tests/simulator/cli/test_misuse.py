@@ -1,4 +1,4 @@
-"""Wrong inputs of all kinds: status 2, and one line that names what is wrong."""
+"""Wrong input of all kinds: the status is 2, and one line names what is wrong."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ WRITTEN: Final = r"""
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """Return the lines that are typed or written, and the complaint about each."""
+    """Return lines that a person types or writes, and the complaint about each of them."""
     return [
         (wrong.strip(), words.strip())
         for wrong, _, words in (row.partition("=>") for row in text.split("\n")[1:-1])

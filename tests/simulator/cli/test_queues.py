@@ -23,7 +23,7 @@ from tests.simulator.typed import COMMAND, Done, in_process, mqproto
 from tests.test_readme import console_blocks
 
 OFFICE_HOST: Final = own_host(44)
-"""A loopback address that no other test uses: a direct format name has no port."""
+"""A loopback address that no other test uses, because a direct format name has no port."""
 
 
 class Shop:
@@ -57,7 +57,7 @@ class Shop:
         return in_process(*arguments, "--topology", self.name, "--directory", self.folder)
 
     def queues(self) -> dict[str, tuple[bool, int | None]]:
-        """Return, by name, whether each queue is transactional, and its quota."""
+        """Return whether each queue is transactional, and its quota, keyed by the queue's name."""
         listed = json.loads(self("queue", "list", "--json").out)
         return {queue["name"]: (queue["transactional"], queue["quota_kb"]) for queue in listed}
 
@@ -186,7 +186,7 @@ def test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say(
 
 
 def number_of_a_message(text: str) -> str:
-    """Return the text without a message's number, which may begin anywhere."""
+    """Return the text with the numbers of messages replaced; they may begin at any value."""
     return re.sub(r"(?m)^([0-9A-F-]{36}\\)[0-9]+$", r"\1N", text)
 
 

@@ -1,4 +1,4 @@
-"""Commands given to a topology that `mqproto run` runs, and how the run copes with the death of a node."""
+"""Commands for a topology that `mqproto run` runs, and how such a run copes with the death of a node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.simulator.typed import forked_programs
 with forked_programs():
     main()
 """
-"""`mqproto run` with forked nodes, except in the test of a node that cannot start."""
+"""`mqproto run` with forked nodes, which is used in all tests except that of a node that cannot start."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,9 @@ def wait_for(running: Running, queue: str, count: int) -> None:
 
 
 def wait_until_acknowledged(running: Running) -> None:
-    """Wait until the sender awaits nothing more for `orders`; its consumer may be ahead of the OrderAck."""
+    """Wait until the sender waits for nothing more about `orders`; the consumer may be done before the OrderAck
+    arrives.
+    """
 
     def explained() -> str:
         return running("explain", "orders").out
@@ -322,7 +324,7 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
 
 
 def test_a_queue_that_one_node_has_made_is_one_that_others_send_to(running: Running) -> None:
-    """The file mentions none of these queues, but the nodes do."""
+    """The file mentions none of these queues, but the nodes have them."""
     assert running("queue", "create", r"destination\private$\bills", "--transactional").status == DONE
     assert running("queue", "create", "slips", "-n", "destination", "--quota-kb", "7").status == DONE
     listed = {queue["name"]: queue for queue in json.loads(running("queue", "list", "--json").out)}
@@ -380,7 +382,8 @@ def sessions_of_the_sender(running: Running) -> int:
 def connected(running: Running) -> int:
     """Wait until a node has a session; it opens one when it has something to send.
 
-    Return how many there are: after a kill, the node and its neighbours may have called one another at the same time.
+    Return the number of its sessions: after a kill, the node and its neighbors may have called each other at the same
+    time.
     """
     running("send", "orders", "-b", "opens the way")
     assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
@@ -473,7 +476,9 @@ def test_a_node_that_a_run_does_not_know_yet_is_started_with_the_others(
 
 
 def newer_file(running: Running, folder: Path) -> tuple[Path, str]:
-    """Write a file with one more node and one more queue than a run has; return the command that restarts the run."""
+    """Write a file that has one node and one queue more than a run; return its path, and the command that restarts the
+    run.
+    """
     newer = folder / running.file.name
     newer.write_text(
         running.file.read_text("utf-8").replace(
@@ -534,7 +539,7 @@ def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Runnin
 
 
 def pid_of(store: Path) -> int:
-    """Return the process that has a file open."""
+    """Return the id of a process that has a file open."""
     for file in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # It is closed meanwhile, or another user's.
             if file.readlink() == store:
@@ -617,7 +622,7 @@ def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_p
 
 
 def lines_until(lines: Iterator[str], start: str) -> list[str]:
-    """Return the lines before one that begins like this."""
+    """Return the lines up to, but not including, one that begins with this text."""
     return list(takewhile(lambda line: not line.startswith(start), lines))
 
 

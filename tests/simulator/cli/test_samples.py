@@ -1,4 +1,4 @@
-"""The samples: each is what its TOML says, and the command in it makes it again, byte for byte."""
+"""The samples: each is what its TOML says, and the command in that TOML makes it again, byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST_BYTES = 200_000
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All samples, made again only from their TOML files."""
+    """Return a folder with all samples, made again from nothing but their TOML files."""
     folder = tmp_path_factory.mktemp("samples")
     for name in NAMES:
         shutil.copy(SAMPLES / f"{name}.toml", folder)
@@ -79,7 +79,7 @@ FINDINGS = {
     "loss-and-reordering": {"missing-bytes", "caller-by-port"},
     "resent": {"resend"},
 }
-"""The findings that `mqproto decode` has to report; in all other samples there are none."""
+"""The findings that `mqproto decode` has to report for each sample; for all other samples, it reports none."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -58,7 +58,7 @@ def test_the_version_is_said_without_what_commands_need() -> None:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, place: Path, version: str, **origin: object) -> None:
-    """Install a version in a place; `origin` is pip's record of where it came from (PEP 610)."""
+    """Make a version appear to be installed in a place; `origin` is pip's record of where it came from (PEP 610)."""
     record = json.dumps({"url": "https://example.org", **origin}) if origin else None
     found = SimpleNamespace(version=version, read_text=lambda name: record)
     monkeypatch.setattr(extras, "distribution", lambda name: found)

@@ -1,4 +1,7 @@
-"""Files of an earlier commit, opened by the current program: stores, journals, histories, tables; both in a chain."""
+"""Files of an earlier commit, opened by the current program: stores, journals, histories and tables.
+
+Nodes of both programs also work in one chain.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ pytestmark = pytest.mark.long
 
 
 class Machine:
-    """The three nodes' machine: each command is given to the earlier program, or to the current one."""
+    """A machine with three nodes; each command is given either to the earlier program or to the current one."""
 
     def __init__(self, folder: Path, earlier: Path) -> None:
         self.folder, self.earlier = folder, earlier
@@ -43,7 +46,7 @@ class Machine:
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, of: str, *typed: str | Path) -> subprocess.Popen[str]:
-        """Start a command, `of` a program: the earlier or the current one."""
+        """Start a command of one of the programs; `of` says whether it is the earlier or the current one."""
         name = "simulator.cli.cli" if of == "earlier" else COMMAND[-1]
         place = {"PYTHONPATH": str(self.earlier if of == "earlier" else ROOT)}
         command = [sys.executable, "-P", "-m", name, *map(str, typed)]
@@ -60,18 +63,20 @@ class Machine:
             )
 
     def done(self, of: str, *typed: str | Path, status: int = 0) -> str:
-        """Return the output of a command that ends."""
+        """Return the output of a command, which must end with the given status."""
         process = self.start(of, *typed)
         said, _ = process.communicate(timeout=200)
         assert process.returncode == status, (typed, said, self.said()[-2_000:])
         return said
 
     def said(self) -> str:
-        """Return all complaints of all commands."""
+        """Return everything that all commands have complained about."""
         return (self.folder / "stderr").read_text()
 
     def has(self, of: str, name: str, *typed: str | Path) -> str:
-        """Kill the process with a name, and start a program that reports when it is ready."""
+        """Kill the process with a name, and start a program in its place; return the line with which it reports that it
+        is ready.
+        """
         self.kill(name)
         self.processes[name] = process = self.start(of, *(typed or ("node", name)))
         assert process.stdout is not None
@@ -90,7 +95,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of that commit."""
+    """Return the path of the program as it was in that commit."""
     folder = tmp_path_factory.mktemp("earlier")
     known = ("git", "-C", ROOT, "cat-file", "-e", EARLIER)
     if subprocess.run(known, check=False, capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""The asyncio client: a cancelled operation has ended when its task continues, and gives its messages back."""
+"""The asyncio client: when a cancelled task continues, its operation has ended and has given its messages back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueManagers
 
 @pytest.fixture
 def carried_out(managers: QueueManagers) -> Callable[[Program], None]:
-    """Runs an asyncio program that has a client; no message may be left."""
+    """Return a function that runs an asyncio program with a client, and checks that no message is left."""
 
     async def whole(program: Program) -> None:
         async with connect(managers.topology, directory=managers.directory) as client:

@@ -1,4 +1,4 @@
-"""The client for plain threads: messages of interrupted operations are given back, and errors are raised unchanged."""
+"""The client for plain threads: interrupted operations give their messages back, and errors are raised unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingCl
 
 @pytest.fixture
 def client(node_client: BlockingClient) -> BlockingClient:
-    """A client of a node whose queues are empty."""
+    """Return a client of a node whose queues are empty."""
     assert node_client.receive("orders", timeout_s=0) == []
     return node_client
 
@@ -78,7 +78,9 @@ def test_what_was_wrong_is_raised_as_itself_and_the_messages_stay(client: Blocki
 
 
 def interrupted(wait: Callable[[], object]) -> None:
-    """Interrupt with Ctrl-C, most often during a wait; the result is the same wherever it comes."""
+    """Interrupt a function with Ctrl-C, usually while it waits; wherever the interrupt comes, the result is the
+    same.
+    """
     with interruptible():
         Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         wait()

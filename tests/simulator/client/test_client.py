@@ -1,4 +1,6 @@
-"""The promises to an application: nothing is lost between a queue and the application, and errors say what is known."""
+"""The promises to an application: no message is lost between a queue and the application, and errors say what is
+known.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ NOTES = r".\private$\notes"
 
 @pytest.fixture
 async def client(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a node that hosts `orders`, which is transactional, and `notes`, which is not."""
+    """Provide a client of a node that hosts `orders`, which is transactional, and `notes`, which is not."""
     async with running_with_client(topology, "destination", tmp_path) as client:
         yield client
 
@@ -80,7 +82,7 @@ async def test_a_receive_that_waits_gives_the_node_nothing_to_do_until_a_message
 
 
 async def numbers_in(client: Client, queue: str = "orders") -> list[int]:
-    """Take everything from a queue."""
+    """Take all messages from a queue, and return the numbers in their bodies."""
     numbers: list[int] = []
     while messages := await client.receive(queue, limit=500, timeout_s=0):
         numbers += [int(message.body) for message in messages]
@@ -460,7 +462,9 @@ async def test_what_a_transaction_sends_is_there_if_it_commits_and_only_then(cli
 async def test_a_client_goes_on_with_a_node_that_was_killed_and_each_operation_is_carried_out_once(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Duplicate Operation Detection Support: repeated over and over with no harm; the outcome is the first one."""
+    """Duplicate Operation Detection Support: an operation may be repeated without harm; its outcome remains the first
+    one.
+    """
     node = NodeProcess(topology, "destination", tmp_path)
     await node.start()
     taken: list[int] = []
@@ -508,7 +512,7 @@ async def test_the_messages_of_a_transaction_whose_node_was_restarted_are_where_
 
 
 async def hosting(topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]) -> None:
-    """Run a node until the event is set; if another node is there, wait until it is gone."""
+    """Run a node until the event is set; if another node is still running there, wait until it has ended."""
     while True:
         try:
             async with running(topology, "destination", directory):
@@ -522,7 +526,9 @@ async def hosting(topology: Topology, directory: Path, *, task_status: trio.Task
 async def test_a_round_of_refusals_and_a_restart_do_not_pass_an_old_outcome_for_a_new_one(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Duplicate Operation Detection Support: at a distance of 128 an old one has expired, whatever came in between."""
+    """Duplicate Operation Detection Support: at a distance of 128, an old identifier has expired, whatever came in
+    between.
+    """
     async with trio.open_nursery() as nursery:
         first = await nursery.start(hosting, topology, tmp_path)
         async with connect(topology, "destination", tmp_path) as client:
@@ -623,7 +629,9 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
 
 
 class FakeNode:
-    """A server that answers like a node, from `answers`. Each connection finds another life of it."""
+    """A server that answers as a node does, with the results of `answers`; each connection meets a new life of the
+    node.
+    """
 
     def __init__(
         self, answers: Callable[[control.ControlFrame, int], msgspec.Struct | EndOfConnection | None]
@@ -669,11 +677,11 @@ class FakeNode:
 
 
 class EndOfConnection:
-    """Stands for a closed connection instead of an answer."""
+    """Takes the place of an answer: the connection is closed."""
 
 
 def a_node_that_breaks_off(after: Operation) -> FakeNode:
-    """A node that dies of one kind of request."""
+    """Return a node that dies on each request of one kind."""
 
     def answer(request: control.ControlFrame, _: int) -> msgspec.Struct | EndOfConnection:
         if request.operation == after:
@@ -698,7 +706,7 @@ async def test_an_operation_without_an_answer_is_invoked_again_after_a_time_out_
 
 
 async def test_no_more_operations_are_outstanding_than_the_node_remembers(tmp_path: Path) -> None:
-    """Duplicate Operation Detection Support: the number of identifiers kept is known to the invoker."""
+    """Duplicate Operation Detection Support: the invoker knows how many identifiers are kept."""
     node = FakeNode(lambda request, life: None)
     async with trio.open_nursery() as nursery, node.client(tmp_path) as client:
         for _ in range(2 * control.PROFILE):

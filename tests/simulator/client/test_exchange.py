@@ -1,4 +1,4 @@
-"""A caller is told how its operation ended, whatever happens to the connection, the node and the journal meanwhile."""
+"""A caller is told how its operation ended, whatever happens meanwhile to the connection, the node and the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTES = r".\private$\notes"
 
 @contextmanager
 def no_room(client: Client) -> Iterator[None]:
-    """Make sure that the client's journal cannot grow."""
+    """Keep the client's journal from growing during the block."""
     assert client.journal is not None
     db = client.journal._db
     [(pages,)] = db.execute("PRAGMA page_count").fetchall()
@@ -59,7 +59,9 @@ async def test_all_who_wait_are_told_that_the_journal_is_full(topology: Topology
 
 
 async def test_what_the_journal_could_not_take_leaves_no_gap(topology: Topology, tmp_path: Path) -> None:
-    """Duplicate Operation Detection Support: consecutive identifiers, or those that come round are taken for old."""
+    """Duplicate Operation Detection Support: identifiers are consecutive; otherwise, reused ones are taken for old
+    ones.
+    """
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
@@ -81,7 +83,7 @@ async def taken_in_a_transaction(client: Client) -> object:
 async def test_messages_whose_commit_the_journal_could_not_take_are_where_they_were(
     topology: Topology, tmp_path: Path, transactional: bool
 ) -> None:
-    """The messages are there at once, and not only when the client ends."""
+    """The messages are back at once, and not only when the client ends."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path) as other,
@@ -119,7 +121,9 @@ async def test_a_commit_that_was_cancelled_before_its_turn_came_does_not_happen_
 async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
     topology: Topology, tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operation was requested just as the node was given up, or while it was away; callers may rely on this."""
+    """The operation was requested just as the node was given up, or while it was away; callers may rely on its not
+    being sent.
+    """
     wish = control.Send(ORDERS, [Draft(body=b"0", transactional=True)])
     path = tmp_path / "a.journal"
     async with (
@@ -146,8 +150,9 @@ async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
 
 @asynccontextmanager
 async def a_node(tmp_path: Path, *, breaks_off: bool) -> AsyncIterator[Path]:
-    """Run something like a node, with a new life for each connection. The first connection gets no answer: it breaks,
-    or is silent from some point on.
+    """Run something like a node, with a new life for each connection.
+
+    The first connection gets no answer: it breaks, or it is silent from some point on.
     """
     lives = 0
     path = places.prepared(places.socket_path(tmp_path, "fake"))

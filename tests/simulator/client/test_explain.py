@@ -1,4 +1,6 @@
-"""Explanations for people who are called at night: each value that a node reports becomes a reason and a time."""
+"""Explanations for people who are on call at night: each value that a node reports is given with a reason and a
+time.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def words(
     in_full: bool = True,
     **status: Any,
 ) -> list[str]:
-    """Return the words about a node that reports this."""
+    """Return the words that explain a node that reports this status."""
     found = NodeStatus(
         local=[local] if local else [],
         outgoing=[outgoing] if outgoing else [],

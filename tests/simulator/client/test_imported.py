@@ -53,7 +53,7 @@ def line(message: UserMessage | bytes, kind: QueueKind | None = QueueKind.LOCAL,
 def read(
     *lines: str, queue: str | None = None, has_journal: bool = False
 ) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return, by destination, how many messages each run has; and why others are left out."""
+    """Return each run's destination and number of messages, and the reasons why other messages are left out."""
     found = read_import(lines, "a file", queue, has_journal=has_journal)
     return [(run.destination, len(run.drafts)) for run in found.runs()], [
         one.reason for one in found.left_out

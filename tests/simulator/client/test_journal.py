@@ -1,4 +1,6 @@
-"""A client's journal of its numbered operations: everything that its next life must know, and nothing of others."""
+"""A client's journal of its numbered operations: it contains everything that the client's next life must know, and
+nothing that belongs to others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def begun(identifier: int, parameter: bytes = b"p", tag: bytes = b"") -> tuple[i
 
 
 def as_a_kill_leaves_it(path: Path, folder: Path) -> Path:
-    """Copy the journal while its process continues."""
+    """Copy the journal while its process continues, as a kill at this moment would leave it."""
     for name in (path.name, f"{path.name}-wal"):
         (folder / name).write_bytes(path.with_name(name).read_bytes())
     return folder / path.name
@@ -71,7 +73,7 @@ def test_what_has_an_outcome_can_be_had_out_of_all_its_files(tmp_path: Path) -> 
 
 
 def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
-    """The outcomes need no separate flush: until the next operation begins, the node remembers them."""
+    """Outcomes need no separate flush: the node remembers them until the next operation begins."""
     path = tmp_path / "a.journal"
     with memory_folder() as folder, opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])
@@ -122,7 +124,7 @@ def test_a_full_disk_loses_no_outcome_and_when_there_is_room_the_journal_goes_on
 
 
 def test_a_commit_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
-    """The process's limit on file size stands for a disk that has no room for the flush."""
+    """The process's limit on file size stands in for a disk that has no room for the flush."""
     path = tmp_path / "a.journal"
     with opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])
@@ -162,7 +164,7 @@ def test_a_journal_is_of_one_node(tmp_path: Path) -> None:
 
 
 def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path) -> None:
-    """After only a new birth, a node would repeat operations that the journal still has without an outcome."""
+    """If only the new birth were on disk, a node would repeat operations for which the journal still has no outcome."""
     with opened(tmp_path / "a.journal") as journal:
         journal.begin([begun(0, tag=b"a"), begun(1, tag=b"b"), begun(2)])
         done(journal, 0, 5)
@@ -217,7 +219,9 @@ def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Pa
 
 
 def test_a_journal_is_backed_up_while_somebody_has_it_and_changes_it(tmp_path: Path) -> None:
-    """The backup has the data that only its log has, also after the log has begun again."""
+    """The backup includes data that is only in the journal's write-ahead log, even after that log has started again
+    from its beginning.
+    """
     for count in (1, 3_000):
         path, target = tmp_path / f"{count}.journal", tmp_path / f"{count}.copy"
         with opened(path) as journal:

@@ -30,7 +30,7 @@ def status(**lists: object) -> NodeStatus:
 
 
 def table(found: Mapping[str, NodeStatus | Away], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """Return the printed rows as cells, which two spaces separate."""
+    """Return each printed row as a list of its cells, which are separated by two spaces in the output."""
     oversee.show_queues(THREE, found)
     lines = capsys.readouterr().out.splitlines()
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]

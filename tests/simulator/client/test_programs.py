@@ -1,4 +1,4 @@
-"""The programs on a client's page, killed repeatedly: each order is answered once, and in order."""
+"""The example programs for clients are killed repeatedly: each order is answered once, and in order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_o
 
 
 def run_until(program: Path, managers: QueueManagers, client: BlockingClient, count: int) -> None:
-    """Start the program, and kill it when `count` answers are there."""
+    """Start the program, and kill it once there are `count` answers."""
     command = [sys.executable, str(program), str(managers.file), str(managers.directory), str(ORDERS)]
     with subprocess.Popen(command) as process:
         while waiting(client) < count:
@@ -56,5 +56,5 @@ def run_until(program: Path, managers: QueueManagers, client: BlockingClient, co
 
 
 def waiting(client: BlockingClient) -> int:
-    """Return how many answers are there."""
+    """Return the number of answers in the queue."""
     return next(queue.waiting for queue in client.queues().local if queue.name == "replies")

@@ -1,4 +1,4 @@
-"""The story of a message, from logs of any content: in order, complete, and with missing parts named."""
+"""The story of a message, told from logs with any content: in order, complete, and with its missing parts named."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ async def test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_nod
 
 @pytest.fixture
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a topology that does not run."""
+    """Return the folder of a topology whose nodes are not running."""
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""A client that has a journal may be killed at any time: nothing is lost, and nothing comes twice."""
+"""A client that has a journal may be killed at any time: nothing is lost, and nothing arrives twice."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ for line in sys.stdin:
 
 
 class Death(trio.abc.Instrument):
-    """Ends the process as a kill would, after a number of steps of its tasks.
+    """Ends the process as a kill would, after a given number of steps of its tasks.
 
-    With a delay it ends that much later; without one, after it has sent something more and before it hears the answer.
+    With a delay, the process ends that much later. Without one, it ends after it has next sent something, and before it
+    hears the answer.
     """
 
     def __init__(self, steps: int, delay_s: float) -> None:
@@ -81,7 +82,7 @@ def die_when_sent() -> None:
 
 
 def live(what: str, socket: Path, folder: Path, steps: int, delay_s: float) -> int:
-    """Run one life of an application that sends or receives messages one by one; at last it prints that it is done."""
+    """Run one life of an application that sends or receives messages one by one; return 0 if it finishes."""
     control.BATCH_LIMIT = 1  # type: ignore[misc]
     messages = drafts(MESSAGES)
 
@@ -111,7 +112,7 @@ def topology() -> Topology:
 
 
 async def numbers_in(client: Client) -> list[int]:
-    """Take everything from the queue."""
+    """Take all messages from the queue; return the numbers that they contain."""
     numbers: list[int] = []
     while messages := await client.receive("orders", limit=5, timeout_s=0):
         numbers += [int(message.body) for message in messages]
@@ -126,7 +127,10 @@ class Lives:
         self.killed = 0
 
     def live(self, what: str, steps: int = -1, delay_s: float = 0.0) -> bool:
-        """Start the application, to die after `steps` of its tasks by Death; return whether it ended before."""
+        """Start the application, which Death kills after `steps` steps of its tasks.
+
+        Return whether it finished before that.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what} {steps} {delay_s}\n".encode())
@@ -153,7 +157,7 @@ def lives(socket: Path, folder: Path) -> Iterator[Lives]:
 async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles(
     what: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1,000 messages; 200 kills with `make kills`.  Duplicate Operation Detection Support"""
+    """There are 1,000 messages, and 200 kills with `make kills`.  Duplicate Operation Detection Support"""
     repeated = 0
     invoke = Performers.invoke
 
@@ -222,7 +226,7 @@ async def test_runs_go_on_where_the_journal_is_whatever_is_behind_that(
 
 
 def test_what_earlier_versions_did_not_have_is_in_no_digest_where_it_says_nothing() -> None:
-    """Digests of earlier versions are in the files with which `--resume` continues."""
+    """The files with which `--resume` continues contain digests that earlier versions made."""
     plain = Draft(body=b"one", label="l", priority=5)
     listed = Draft(body=b"\xff", transactional=True, destinations=("PUBLIC=x",))
     digest = _digest("orders", [plain, listed])
@@ -314,7 +318,7 @@ async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(t
 
 
 def forget(store: Path, topology: Topology, invoker: bytes) -> None:
-    """Forget, like a node that has waited long enough."""
+    """Make the store forget an invoker, as a node does that has waited long enough."""
     node = topology.node_named("destination")
     with Store(places.store_path(store, node.name), node.guid) as opened:
         opened.load()
@@ -322,7 +326,7 @@ def forget(store: Path, topology: Topology, invoker: bytes) -> None:
 
 
 def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
-    """Move a store away, as an operator does if it is damaged."""
+    """Move a store away, as an operator does with a damaged one."""
     for path in store.glob("destination.sqlite*"):
         path.rename(store / f"old-{path.name}")
 
@@ -332,7 +336,9 @@ def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
 async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its_journal(
     topology: Topology, tmp_path: Path, happens: Callable[[Path, Topology, bytes], None], kept: int
 ) -> None:
-    """The first part was accepted, but the client was killed before it heard, and comes back a month later."""
+    """The node accepted the first part, but the client was killed before it heard that, and comes back a month
+    later.
+    """
     stores, journal = tmp_path / "stores", tmp_path / "a.journal"
     (file := tmp_path / "topology.toml").write_text(as_toml(topology))
     (lines := tmp_path / "lines").write_text("\n".join(map(str, range(1_000))))

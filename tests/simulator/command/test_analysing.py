@@ -73,7 +73,7 @@ def test_in_a_pipe_it_says_nothing() -> None:
 
 
 def test_what_is_printed_meanwhile_goes_where_it_was_to_go(capsys: pytest.CaptureFixture[str]) -> None:
-    """An example is `mqproto analyse --watch > file` on a terminal, where only the line is for the terminal."""
+    """With `mqproto analyse --watch > file` on a terminal, for example, only the progress line goes to the terminal."""
     output = io.StringIO()
     with ProgressLine(Console(file=output, force_terminal=True, width=40), Clock()).shown():
         print("a batch")

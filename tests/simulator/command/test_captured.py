@@ -36,7 +36,9 @@ from tests.simulator.typed import COMMAND, Done, in_process
 
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
 LARGE = "MQPROTO_LARGE_CAPTURE_BYTES"
-"""The environment variable with the size of the capture in the memory test; 1000000000 bytes take some minutes."""
+"""The environment variable that sets the size in bytes of the capture in the memory test; a capture of 1000000000 bytes
+takes some minutes.
+"""
 
 
 def frames_of(scene: Scene) -> list[Frame]:
@@ -68,7 +70,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 def correct() -> Scene:
-    """The story without its faulty packet."""
+    """Return the story without its faulty packet."""
     scene = story()
     scene.packets.pop()
     return scene
@@ -398,12 +400,15 @@ status = run_command(sys.argv[1:])
 print(peak.split()[1], file=sys.stderr)
 sys.exit(status)
 """
-"""The command in a process that reports its own peak: that of a finished child includes its parent's memory."""
+"""A script that runs the command in its own process and prints its own peak memory.
+
+The peak of a finished child would include its parent's memory.
+"""
 
 
 @pytest.mark.long
 def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
-    """The default of 24 MB has more messages than a quarter of each limit on what is remembered."""
+    """The default capture, of 24 MB, contains more messages than a quarter of each limit on what is remembered."""
     path = tmp_path / "large.pcapng"
     packets = write_capture(path, int(os.environ.get(LARGE, "24_000_000")), body_bytes=200)
     command = [sys.executable, "-c", WITH_ITS_PEAK, "decode", "-", "--summary", "--json"]

@@ -1,4 +1,4 @@
-"""The commands at the edges as a person types them."""
+"""The commands for gateways and triggers, as a person types them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.test_readme import Command, console_blocks
 
 
 def curl(command: Command, port: int) -> str:
-    """Return the output of curl, at another port."""
+    """Send the request of a curl command to another port; return the text of the answer."""
     _, _, body, _, header, url = shlex.split(command.text)
     name, _, value = header.partition(": ")
     return httpx.post(
@@ -25,7 +25,7 @@ def curl(command: Command, port: int) -> str:
 
 
 def gateway(file: Path) -> list[str]:
-    """Return the command that starts a gateway, with the files that it keeps beside the topology."""
+    """Return the command that starts a gateway, which keeps its files next to the topology."""
     place = ("--topology", str(file), "--directory", str(file.parent))
     return [*COMMAND, "gateway", "sender", *place, "--listen", "127.0.0.1:0"]
 
@@ -52,7 +52,7 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
 
 
 def without_ordinals(answer: str | None) -> str:
-    """Return a text without ordinals, because MessageIDs begin anywhere."""
+    """Return a text with its ordinals replaced, because MessageIDs may start at any number."""
     return re.sub(r"(?<=\\\\)\d+", "N", answer or "")
 
 

@@ -1,4 +1,4 @@
-"""The judgment on answers to a connection request, whatever they are."""
+"""The judgment on answers to a connection request, whatever the answers are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def an_answer(
 
 
 def asking(*heard: bytes) -> Handshake:
-    """Return a handshake that began at 2.5 s and has received this, 10 ms later."""
+    """Return a handshake that began at 2.5 s and received this data 10 ms later."""
     handshake = Handshake(CLIENT, now_s=2.5)
     for data in heard:
         handshake.receive(data, now_s=2.51)

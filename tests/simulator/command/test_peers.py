@@ -1,4 +1,6 @@
-"""`mqproto peers`: real nodes, real sockets, strangers with a socket each, and the commands as a person types them."""
+"""`mqproto peers` with real nodes and real sockets: strangers have a socket each, and the commands are given as a
+person types them.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,14 @@ SHOP, ATTACKER = "127.0.0.9", "127.0.0.66"
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """`office`, and its neighbour `shop`, which has a separate address and does not run."""
+    """Return `office` and its neighbor `shop`, which has an address of its own and is not running."""
     topology = parse(PAIR, "pair.toml").with_free_ports()
     (tmp_path / "pair.toml").write_text(as_toml(topology))
     return topology
 
 
 async def typed(folder: Path, *arguments: str) -> Done:
-    """Run a command about these nodes, which run meanwhile."""
+    """Run a command about these nodes while they are running."""
     place = ("--topology", folder / "pair.toml", "--directory", folder)
     return await trio.to_thread.run_sync(partial(in_process, *arguments, *place))
 
@@ -84,7 +86,7 @@ def a_message(client: Guid, server: Guid, queue: int, number: int) -> UserMessag
 async def a_peer(
     topology: Topology, host: str = ATTACKER, client: Guid = X, at: str = "office"
 ) -> AsyncIterator[trio.SocketStream]:
-    """Open a session with a node, from an address and in a name."""
+    """Open a session with a node, from a given address and under a given identity."""
     stream = await trio.open_tcp_stream(*topology.nodes[at].address, local_address=host)
     async with stream:
         parameters = ConnectionParameters(
@@ -308,7 +310,7 @@ async def test_explain_names_the_host_that_floods_a_node_and_its_command_blocks_
 
 
 async def test_queues_and_explain_answer_whatever_is_held(pair: Topology, tmp_path: Path) -> None:
-    """A neighbour, or a program at its address, makes 20,000 queues to queue managers that do not exist."""
+    """A neighbor, or a program at its address, has 20,000 queues made for queue managers that do not exist."""
     count, listed = 20_000, 500
     shop = pair.nodes["shop"]
     made_up = b"".join(

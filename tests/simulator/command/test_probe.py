@@ -1,4 +1,4 @@
-"""Probing real nodes, and other programs that may listen at a port."""
+"""Probes of real nodes, and of other programs that may listen on a port."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Manners = Callable[[trio.SocketStream], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(manners: Manners) -> AsyncIterator[int]:
-    """Run a server that treats each connection like this; return its port."""
+    """Run a server that treats each connection in the given manner; yield its port."""
     async with trio.open_nursery() as nursery:
 
         async def serve(stream: trio.SocketStream) -> None:
@@ -48,7 +48,7 @@ async def listening(manners: Manners) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def answering(answers: Callable[[Ping], list[bytes]]) -> AsyncIterator[int]:
-    """Run a server that answers datagrams like this; return its port."""
+    """Run a server that gives these answers to a datagram; yield its port."""
     with trio.socket.socket(type=socket.SOCK_DGRAM) as bound:
         await bound.bind(("127.0.0.1", 0))
 

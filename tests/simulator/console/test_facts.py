@@ -1,4 +1,4 @@
-"""A page shows what nodes report: the figures of `mqproto queues --json`, whatever they are."""
+"""A page shows what nodes report: its figures are those of `mqproto queues --json`, whatever they are."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_every_shipped_topology_has_a_map_on_wide_and_narrow_screens() -> None:
 
 
 def test_what_stands_beside_a_link_is_behind_no_node_and_over_nothing_else() -> None:
-    """The map has links that pass a node that is not one of their ends, and crossings of links."""
+    """The map in this test has links that cross, and links that pass a node that is not one of their endpoints."""
     topology = load("three-node")
     pairs = [*pairs_of(topology), Pair("sender", "destination")]
     for sheet in drawn_map(topology, pairs).values():

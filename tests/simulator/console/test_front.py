@@ -23,7 +23,7 @@ from tests.simulator.running import Log, running_with_client, until
 
 
 class Desk(NamedTuple):
-    """A node with messages in a queue, a client of it, and a client of a console."""
+    """A node with messages in a queue, a client of the node, and a client of a console."""
 
     node: Client
     console: httpx.AsyncClient

@@ -1,6 +1,6 @@
-"""The numbers of the page in a browser are those of `mqproto queues --json`, sample by sample, while messages move.
+"""The numbers on the page in a browser equal those of `mqproto queues --json`, sample by sample, while messages move.
 
-`make console` compares 1,000 samples, and has 100,000 messages wait.
+`make console` compares 1,000 samples while 100,000 messages wait.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ new MutationObserver(() => {
 }).observe(document.body, { attributeFilter: ["data-at"] });
 0
 """
-"""A script that makes the page keep what it shows for each sample, by the sample's time."""
+"""A script that makes the page remember what it shows for each sample, keyed by the sample's time."""
 
 
 class Desk(NamedTuple):
-    """Three nodes, a console beside them and a page that shows it, and the output of queues --json for each sample."""
+    """Three nodes, a console and a page that shows them, and the output of `queues --json` for each sample."""
 
     sender: Client
     destination: Client
@@ -76,7 +76,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @asynccontextmanager
 async def watched(browser: Chromium, directory: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    """Run everything with twenty samples a second instead of two."""
+    """Run the nodes, the console and the page, with twenty samples a second instead of two."""
     topology = load("three-node").with_free_ports()
     said: dict[int, list[dict[str, Any]]] = {}
     sizes: list[int] = []
@@ -111,7 +111,7 @@ async def watched(browser: Chromium, directory: Path, patch: pytest.MonkeyPatch)
 
 
 async def send(client: Client, queue: str, *, transactional: bool) -> None:
-    """Send messages, sometimes few and sometimes many at once."""
+    """Send messages without end: sometimes a few, sometimes many at once."""
     for number in count():
         drafts = [Draft(body=b"x" * 100, transactional=transactional)] * (1, 3, 40)[number % 3]
         await client.send_many(rf"destination\{queue}", drafts)
@@ -119,7 +119,7 @@ async def send(client: Client, queue: str, *, transactional: bool) -> None:
 
 
 async def receive(client: Client, queue: str) -> None:
-    """Receive some messages, and hold them for a moment."""
+    """Receive some messages at a time, and hold them for a moment."""
     while True:
         async with client.transaction(queue, 50):
             await trio.sleep(0.05)

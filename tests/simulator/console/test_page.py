@@ -1,4 +1,4 @@
-"""The page in a real browser, beside running nodes: what it shows, what it does, and that everybody can use it."""
+"""The page in a real browser while nodes run: what it shows, what it does, and whether everybody can use it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Desk(NamedTuple):
     directory: Path
 
     def typed(self, *arguments: str) -> Done:
-        """Run a command beside the page."""
+        """Run a command while the page is open."""
         return in_process(*arguments, "--topology", self.file, "--directory", self.directory)
 
     def until(self, expression: str, value: object = True) -> None:
@@ -41,13 +41,13 @@ class Desk(NamedTuple):
         )
 
     def shows(self, selector: str, text: str) -> None:
-        """Wait until a text appears anywhere."""
+        """Wait until a text appears in one of the elements that a selector finds."""
         self.until(
             f"[...document.querySelectorAll({selector!r})].some((one) => one.textContent.includes({text!r}))"
         )
 
     def press(self, name: str, within: str) -> None:
-        """Press a button, by its text."""
+        """Press the button that has this text."""
         button = f"[...document.querySelectorAll({within + ' button'!r})].find((one) => one.textContent === {name!r})"
         self.until(f"Boolean({button})")
         self.browser.evaluate(f"{button}.click()")
@@ -80,7 +80,7 @@ def desk(running: Desk) -> Desk:
 
 
 def rows(desk: Desk, section: str) -> dict[str, dict[str, str]]:
-    """Return the content of a table, by the row's key and the meaning of a cell."""
+    """Return the content of a table: the text of each cell, by the key of its row and the meaning of the cell."""
     found: dict[str, dict[str, str]] = desk.browser.evaluate(
         f"Object.fromEntries([...document.querySelectorAll('#{section} tbody tr')].map((row) => [row.dataset.key, "
         "Object.fromEntries([...row.cells].filter((cell) => cell.dataset.field).map((cell) => "
@@ -195,7 +195,9 @@ def test_traffic_ends_with_the_page_that_began_it(desk: Desk) -> None:
     entered: list[int] = []
 
     def has_ended() -> bool:
-        """Whether nothing came between ten looks, each of which takes longer than the gaps in the page's traffic."""
+        """Return whether nothing arrived during the last ten checks, each of which takes longer than the gaps in the
+        page's traffic.
+        """
         [*_, destination] = json.loads(desk.typed("queues", "--json").out)
         entered.append(sum(queue["entered"] for queue in destination["local"]))
         return len(entered) > 10 and len({*entered[-10:]}) == 1
@@ -226,7 +228,7 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
     arrows = "document.querySelectorAll('.ladder .arrow').length"
 
     def is_told() -> bool:
-        """Whether the story shows everything that nodes have logged by now."""
+        """Return whether the story shows everything that nodes have logged so far."""
         desk.press("Tell", "#story")
         desk.shows("#story-inner p", "<img src=x onerror=")
         return bool(desk.browser.evaluate(arrows) >= 4)
@@ -243,7 +245,9 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
 
 
 def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
-    """Tab reaches the map, and the selection is announced; a dialog takes the focus, gives it back, and asks first."""
+    """Tab reaches the map, and the selection is announced; a dialog takes the focus, returns it, and asks for
+    confirmation first.
+    """
     desk.typed("purge", r"destination\notes")
     for _ in range(3):
         desk.typed("send", r"destination\notes", "-b", "x", "--recoverable")
@@ -303,7 +307,7 @@ new MutationObserver((changes) => changes.forEach(({ target, type }) => {
 
 
 def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) -> None:
-    """This is about a screen reader: it reads changed live regions again, and the element with the focus."""
+    """A screen reader would read a live region again whenever it changes, and the element that has the focus."""
     focused = "document.activeElement.textContent"
     crossed = "document.querySelector('#sessions [data-field=crossed]').textContent"
     desk.typed("purge", r"destination\orders")
@@ -339,7 +343,7 @@ def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) 
 
 @pytest.fixture(scope="module")
 def busy(running: Desk) -> Iterator[str]:
-    """Make a cut link, a failed message, and an application that holds two messages; return the identifier of one."""
+    """Make a cut link, a failed message, and an application that holds two messages; yield the identifier of one."""
     running.typed("purge", r"destination\orders")
     sent = running.typed(
         "send", "orders", "-b", "x", "--transactional", "--label", "held", "--count", "5", "--dead-letter"
@@ -393,7 +397,7 @@ def readable(browser: Chromium, width: int, selector: str) -> None:
     """Check that everybody can read the page, without scrolling sideways.
 
     Args:
-        selector: the part that axe-core is to check, if any.
+        selector: the part of the page that axe-core checks; if it is empty, axe-core checks nothing.
     """
     assert not selector or browser.barriers(selector) == []
     assert browser.evaluate(CONTRAST) == []

@@ -1,4 +1,4 @@
-"""Nodes are asked once for all viewers, and not at all while there are none."""
+"""Nodes are asked once on behalf of all viewers, and are not asked while there are no viewers."""
 
 from __future__ import annotations
 

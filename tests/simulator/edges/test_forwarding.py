@@ -53,7 +53,7 @@ def taken(headers: dict[str, list[str]], *declared: str) -> dict[str, str]:
 def test_a_trace_that_is_none_is_left_out_with_its_state(
     traces: list[str], states: list[str], found: dict[str, str] | None
 ) -> None:
-    """[Trace Context] 3.2.2, 3.3.1, 4.3: it is not a reason to refuse a message."""
+    """[Trace Context] 3.2.2, 3.3.1, 4.3: an invalid trace is not a reason to refuse a message."""
     headers = {name: said for name, said in (("traceparent", traces), ("tracestate", states)) if said}
     assert taken(headers) == (
         {name: ", ".join(said) for name, said in headers.items()} if found is None else found
@@ -90,7 +90,7 @@ def test_whoever_writes_an_envelope_says_no_more_than_what_was_declared(headers:
 
 
 def test_a_trace_that_a_stranger_wrote_is_given_if_it_is_one() -> None:
-    """[Trace Context] 3.2.2: not every message came through a gateway that checked it."""
+    """[Trace Context] 3.2.2: not every message came through a gateway that checked its trace."""
     forwarding = Forwarding()
     assert forwarding.given({"traceparent": TRACE, "tracestate": "a=1"}) == {
         "traceparent": TRACE,

@@ -1,4 +1,6 @@
-"""A message's properties as headers: one edge accepts what the other writes, and refuses an invalid one by its name."""
+"""A message's properties as headers: one edge accepts what the other writes, and refuses an invalid header by naming
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of the client are reused when possible, and a request is sent once."""
+"""The client's connections are reused when possible, and each request is sent once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ LATE = [
     "answer", LATE, ids=["short", "chunks", "after 100", "longer than a read", "to the end"]
 )
 async def test_what_has_come_when_the_time_is_up_counts(answer: bytes, secure: bool) -> None:
-    """This happens after a process was stopped: the deadline has passed, and received bytes have not been looked at."""
+    """This happens after a process was stopped: the deadline has passed, and the bytes that have arrived have not been
+    read yet.
+    """
     authority, trusted = trustme.CA(), ssl.create_default_context()
     authority.configure_trust(trusted)
     shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,4 +1,6 @@
-"""The metrics that Prometheus reads from a running gateway and trigger, with an HTTP client and a parser by others."""
+"""The metrics that Prometheus reads from a running gateway and trigger, with an HTTP client and a parser written by
+others.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ TRIGGER: Final = TriggerFigures(
 
 
 async def scraped(address: tuple[str, int]) -> dict[str, Metric]:
-    """Return our metric families, by their names in the tables, after values kept for a second have expired."""
+    """Return our metric families, keyed by their names in the tables."""
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         answer = await client.get(f"http://{written_address(*address)}/metrics")
     found = [*text_string_to_metric_families(answer.text)]
@@ -59,7 +61,7 @@ async def ready(address: tuple[str, int]) -> tuple[int, str]:
 
 
 def of(family: Metric) -> dict[str, float]:
-    """Return the values of a family that are not 0, by their labels."""
+    """Return the values of a family that are not 0, keyed by their labels."""
     return {
         " ".join(sample.labels.values()): sample.value
         for sample in family.samples
@@ -68,7 +70,7 @@ def of(family: Metric) -> dict[str, float]:
 
 
 def labels(told: Iterable[Metric]) -> dict[str, set[str]]:
-    """Return the labels of our metrics, by the metrics' names in the tables."""
+    """Return the label names of each of our metrics, keyed by the metrics' names in the tables."""
     found = {f"{each.name}_total" if each.type == "counter" else each.name: each for each in told}
     ours = ((name, each) for name, each in found.items() if name.startswith("mqproto_"))
     return {name: {*each.samples[0].labels} - {"le"} for name, each in ours}

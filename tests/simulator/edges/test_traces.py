@@ -1,4 +1,6 @@
-"""A request with a traceparent is one trace: gateway, nodes, trigger and the service, as a collector sees it."""
+"""A request with a traceparent becomes one trace, which spans the gateway, the nodes, the trigger and the service, as a
+collector sees it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def of(collector: Collector, service: str, trace_id: str = TRACE_ID) -> list[Col
 
 
 def events(spans: list[Collected]) -> list[str]:
-    """Return all events, in order of time."""
+    """Return the names of all events, in the order in which their spans began."""
     return [
         name for one in sorted(spans, key=lambda one: one.span.start_time_unix_nano) for name in one.events
     ]

@@ -1,4 +1,4 @@
-"""Small queue managers for a fuzzer: a sound one, and one with each fault that a fuzzer has to find.
+"""Small queue managers for a fuzzer: a sound one, and one for each fault that a fuzzer has to find.
 
 They accept sessions and acknowledge messages; they have no queues. A planted fault is a few lines on top of that.
 """
@@ -37,11 +37,11 @@ BACK_S = 0.02
 
 
 class CrashedError(Exception):
-    """The peer's process would have ended."""
+    """Raised where a real peer's process would have ended."""
 
 
 class Peer:
-    """A sound peer. Faults change the methods from `opened` on."""
+    """A sound peer. Subclasses with faults override the methods from `opened` on."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -49,7 +49,7 @@ class Peer:
         self._keys = count(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Serve; after a crash, serve again at the same port."""
+        """Serve; after a crash, serve again on the same port."""
         while True:
             listener = socket.socket()
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,22 +109,22 @@ class Peer:
         return self.answered(session, session.take_outbox(), b"".join(said))
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
-        """Take a message; return what to send besides the session acknowledgment."""
+        """Take a message; return what to send in addition to the session acknowledgment."""
         return b""
 
     def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
-        """Return the bytes that leave in the end."""
+        """Return the bytes that are finally sent."""
         return b"".join(outbox) + said
 
     async def away(self) -> None:
-        """Handle a crash."""
+        """Stay away for a moment after a crash."""
         await trio.sleep(BACK_S)
 
 
 class Bounds(Peer):
-    """A sound peer that limits one host for a time: it closes `count` of its connections without a word.
+    """A sound peer that limits one host for a time: it closes `count` connections from there without a word.
 
-    after: how many connections from that host it serves before that.
+    after: the number of connections from that host that it serves before that.
     """
 
     def __init__(self, after: int, count: int, host: str = "127.0.0.1") -> None:
@@ -143,7 +143,7 @@ class Bounds(Peer):
 
 @asynccontextmanager
 async def serving(peer: Peer) -> AsyncIterator[str]:
-    """Run a peer; return its address."""
+    """Run a peer; yield its address."""
     async with trio.open_nursery() as nursery:
         await nursery.start(peer.run)
         yield f"127.0.0.1:{peer.port}"
@@ -154,7 +154,7 @@ async def serving(peer: Peer) -> AsyncIterator[str]:
 
 
 class HangsOnAGap(Peer):
-    """It waits for the predecessor of a transactional message, and forgets everything else."""
+    """It waits for the predecessor of a transactional message, and neglects everything else."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.transaction is not None and message.transaction.previous_tx_sequence_number:
@@ -163,7 +163,9 @@ class HangsOnAGap(Peer):
 
 
 class AnswersGarbage(Peer):
-    """An OrderAck for a sequence that it never began confuses it, as KB 830639 reports about another queue manager."""
+    """It is confused by an OrderAck for a sequence that it never began, as KB 830639 reports of another queue
+    manager.
+    """
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         return b"garbage" * 8 if acknowledgment_in(message) is not None else b""
@@ -179,7 +181,7 @@ class AcknowledgesBeyond(Peer):
 
 
 class ServesOneClient(Peer):
-    """The second connection waits."""
+    """A second connection has to wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +195,7 @@ class ServesOneClient(Peer):
 
 
 class HangsForAll(Peer):
-    """Half a packet stops everybody, because its reader waits for the rest."""
+    """Half a packet blocks all clients, because the peer waits for the rest of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +236,7 @@ class AnswersTwice(Peer):
 
 
 class NeverCloses(Peer):
-    """It stays silent where it should close."""
+    """It stays silent where it should close the connection."""
 
     async def received(self, session: Session, data: bytes) -> bytes:
         answers = await super().received(session, data)
@@ -283,7 +285,7 @@ class CrashesOn(Peer):
         self._buffers: dict[int, PacketBuffer] = {}
 
     async def received(self, session: Session, data: bytes) -> bytes:
-        """Take packets one by one: whether one is deadly does not depend on how TCP cuts the stream."""
+        """Take packets one by one, because whether one is deadly does not depend on how TCP cuts the stream."""
         buffer = self._buffers.setdefault(session.key, PacketBuffer())
         begun_bytes = buffer.pending_bytes
         packets: list[bytes] = []
@@ -308,30 +310,33 @@ MASK = 0xFFFFFFFF
 
 
 def doubled_count_wraps(fields: dict[str, Any]) -> bool:
-    """A count of characters that is small once it is doubled."""
+    """Return whether a count of characters becomes small when it is doubled in 32 bits."""
     size = 2 * fields.get("soap.header_data_length", 0)
     return bool(size > MASK and size & MASK < 64)
 
 
 def aligned_size_wraps(fields: dict[str, Any]) -> bool:
-    """A size that is 0 once it is aligned."""
+    """Return whether a size becomes 0 when it is aligned in 32 bits."""
     size = fields.get("security.provider_info_size", 0) + 3
     return bool(size > MASK)
 
 
 def flag_announces_nothing(fields: dict[str, Any]) -> bool:
-    """A SecurityHeader is announced, and the packet ends where it would begin."""
+    """Return whether a SecurityHeader is announced, but the packet ends where it would begin."""
     return bool(fields.get("user.flags", 0) >> 19 & 1) and "properties.flags" not in fields
 
 
 def more_elements_than_bytes(fields: dict[str, Any]) -> bool:
-    """Memory is reserved for all announced elements before one of them is read."""
+    """Return whether so many elements are announced that reserving memory for all of them would do harm."""
     names = ("destination", "administration", "response")
     counts = [fields.get(f"multi_queue_format.{name}.element_count", 0) for name in names]
     return bool(max(counts) > 100_000)
 
 
 def named_so(fields: dict[str, Any]) -> bool:
-    """A bit of a field that a mutation of senders' names changed: half of the names have it."""
+    """Return whether too many elements are announced, and one bit of the sender's name is set.
+
+    Half of the names that a mutation gives to senders have this bit.
+    """
     source = fields.get("user.source_queue_manager", bytes(16))
     return more_elements_than_bytes(fields) and bool(source[0] & 1)

@@ -1,7 +1,7 @@
 """Small parsers, each with one of the bugs that broke Microsoft's: a fuzzer has to find them.
 
 They compute as C would: in 32 bits, with a check that looks right. Access to memory outside the packet raises
-`AccessViolation`, like a machine's fault; a packet that a parser refuses on purpose raises `ValueError`.
+`AccessViolation`, as it would fault on a machine; a packet that a parser refuses on purpose raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ class Memory:
         return int.from_bytes(self.read(at, size), "little")
 
     def require(self, at: int, size: int) -> None:
-        """Check a range like a careful parser: nothing wraps."""
+        """Check a range as a careful parser does: no sum wraps around."""
         if at + size > self.end:
             raise ValueError("cut short")
 
 
 def open_message(packet: bytes) -> tuple[Memory, int, int, int]:
-    """Return the memory, where the optional headers begin, and both flag words, after proper checks up to there."""
+    """Return the memory, the offset of the optional headers, and both flag words; everything before that is properly
+    checked.
+    """
     memory = Memory(packet)
     memory.require(0, BASE_SIZE + FIXED_USER_SIZE)
     version, _, base_flags, signature, size = struct.unpack_from("<BBHII", packet)
@@ -137,7 +139,7 @@ def announced(packet: bytes) -> None:
 
 
 def element_count(packet: bytes) -> tuple[Memory, int, int]:
-    """Return the memory, where the elements of the first list of queues begin, and their stated number."""
+    """Return the memory, the offset of the elements of the first list of queues, and their stated number."""
     memory, at, flags, base_flags = open_message(packet)
     at = after_transaction(memory, at, flags)
     if flags & (HAS_SECURITY | HAS_SOAP) or base_flags & 0x20 or not flags & HAS_LISTS:
@@ -152,7 +154,7 @@ def element_count(packet: bytes) -> tuple[Memory, int, int]:
 
 
 def counted(packet: bytes) -> None:
-    """A list is read element by element, as many as the packet states, without a check of its end."""
+    """As many elements of a list are read as the packet states, without a check for its end."""
     memory, at, count = element_count(packet)
     for _ in range(count):
         kind = memory.number(at, 2)
@@ -185,4 +187,4 @@ LEAST: Final[dict[Bug, int]] = {
     announced: _HEADERS + 4,
     counted: _HEADERS + PROPERTIES_SIZE + 12,
 }
-"""The fewest bytes that show each bug: the headers up to it, and nothing else."""
+"""The smallest number of bytes that shows each bug: the headers up to it, and nothing else."""

@@ -1,4 +1,4 @@
-"""Minimising: the rest still shows the fault, and nothing more can be left out."""
+"""Minimizing: what remains still shows the fault, and nothing more can be left out."""
 
 from __future__ import annotations
 

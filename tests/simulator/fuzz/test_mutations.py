@@ -1,4 +1,6 @@
-"""Mutations: every length at its limits, every section removed, and the same ones for the same seed."""
+"""Mutations: every length is set to its limits, every section is removed, and the same seed gives the same
+mutations.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,7 @@ def accepts(mutant: Mutant) -> bool:
 
 
 def rules() -> set[tuple[str, str]]:
-    """Return every rule of every layout of a packet, except those by which the reader has chosen the layout.
+    """Return every rule of every layout of a packet, except those that the reader used to choose the layout.
 
     The content of a bytes field has other rules, which do not affect the packet.
     """
@@ -191,7 +193,7 @@ def rules() -> set[tuple[str, str]]:
 
 @pytest.mark.long
 def test_every_rule_of_every_layout_is_broken_by_some_single_mutation() -> None:
-    """So every check that a parser may have forgotten is tried."""
+    """So the mutations try every check that a parser may have forgotten."""
     unbroken = rules()
     for packet in examples():
         for mutant in mutants(packet):

@@ -23,13 +23,13 @@ from tests.simulator.hurt.verdict import FAILURES, Outcome
 
 WORK: Final = "from tests.simulator.hurt.campaign import work; work()"
 SHOWN: Final = 5
-"""The most differences that are printed for one trial."""
+"""The largest number of differences that are printed for one trial."""
 
 
 class Asked(NamedTuple):
     """A trial to run.
 
-    is_real: whether its nodes are separate processes; drawn at random if None.
+    is_real: whether the trial's nodes are separate processes; drawn at random if None.
     """
 
     number: int

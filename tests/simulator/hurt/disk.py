@@ -1,4 +1,6 @@
-"""A disk that fails on cue: `disk.c`, preloaded into the processes of a trial, and its orders, which they share."""
+"""A disk that fails on cue: `disk.c`, preloaded into the processes of a trial, and the orders that these processes
+share.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ KILL: Final = 0
 
 
 class Trouble(NamedTuple):
-    """The disk's failure.
+    """A way in which the disk fails.
 
     kinds: the calls that are counted.
     error: the errno with which they fail; KILL kills the process at the call.
@@ -42,9 +44,9 @@ TROUBLES: Final = {
     "read-only remount": Trouble(WRITES | GROWTH | FLUSHES | NAMES, errno.EROFS, lasting=True),
 }
 DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
-"""SIGKILL between two calls that write, or within one; then whole pages of the file have been written."""
+"""A SIGKILL between two calls that write, or within one of them after it has written whole pages of the file."""
 COUNTED: Final = 2**30
-"""More calls than a trial makes: all of them pass, and are counted."""
+"""A number of calls that no trial makes: all calls pass, and are counted."""
 
 
 def compiler() -> str | None:
@@ -66,7 +68,7 @@ def compiled(folder: Path) -> Path:
 
 
 class FailingDisk:
-    """The orders that all processes of one worker share, in the file that the environment names."""
+    """The orders that all processes of one worker share, in a file that an environment variable names."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -76,7 +78,9 @@ class FailingDisk:
         os.close(file)
 
     def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
-        """From now on, let `passing` calls pass that write to files whose paths begin like this."""
+        """From now on, let `passing` calls pass that change files whose paths begin with `begins`, before the
+        trouble.
+        """
         self._page[: ORDERS.size] = ORDERS.pack(
             1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)
         )

@@ -1,7 +1,7 @@
-"""The kinds of damage: changes to the files of a store between the end of its node and the next start.
+"""The kinds of damage: changes to the files of a store after its node has ended and before it starts again.
 
-Files are damaged in place, as by a disk: path and inode stay. Changes by an operator (a copy is restored, a folder is
-moved) are made as an operator would make them.
+Files are damaged in place, as a disk would do it: path and inode stay the same. Changes by an operator (a copy is
+restored, a folder is moved) are made as an operator would make them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mqproto.simulator.storage.files import PAGE_BYTES
 COPIED: Final = "copied to another folder, the original goes on"
 COPIED_AND_GONE: Final = "copied to another folder, the original is gone"
 ELSEWHERE: Final = "elsewhere"
-"""The other folder."""
+"""The name of the folder that a store is copied to."""
 WAL_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 HEADER_BYTES: Final = 68
@@ -34,7 +34,7 @@ KINDS: Final = {
     "lock": r"\.sqlite-lock",
     "room set aside": r"\.sqlite-(reserve|wal-room)",
 }
-"""Kinds of files: the ends of their names after the node's name."""
+"""The kinds of files: for each, a pattern for the part of the file's name that follows the node's name."""
 
 
 class Scene(NamedTuple):
@@ -68,9 +68,10 @@ Hurter = Callable[[Scene], Done | None]
 class Hurt(NamedTuple):
     """One kind of damage.
 
-    act: does it; None if there is nothing to damage.
-    kill_share: how often the nodes are killed before it, instead of stopped in order: a kill leaves other files.
-    copies: whether it needs stores of an earlier moment.
+    act: does the damage; it returns None if there is nothing to damage.
+    kill_share: the share of trials in which the nodes are killed first, instead of stopped in an
+        orderly way: a kill leaves other files.
+    copies: whether the damage needs stores of an earlier moment.
     """
 
     act: Hurter
@@ -101,7 +102,7 @@ def _shuffled(scene: Scene) -> list[str]:
 
 
 def _some_file(scene: Scene, kind: str, *, filled: bool = True) -> tuple[str, Path] | None:
-    """Return a node and one of its files of a kind."""
+    """Return a node and one of its files of this kind; None if there is no such file."""
     for node in _shuffled(scene):
         found = [path for path in files_of(scene.folder, node, kind) if not filled or path.stat().st_size > 0]
         if found:
@@ -126,7 +127,7 @@ def _flip(scene: Scene, node: str, path: Path, at: int, what: str = "") -> Done:
 
 
 def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
-    """Flip a bit somewhere between two parts of the used bytes of a file."""
+    """Flip a bit of a file, between two given fractions of the length of its used bytes."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind)
@@ -141,7 +142,7 @@ def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
 
 
 def bit_in_page(kind: str) -> Hurter:
-    """Flip a bit in a page of the tables of one kind."""
+    """Flip a bit in one of the tables' pages of this kind."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -191,7 +192,7 @@ def bit_in_segment(part: str) -> Hurter:
 
 
 def bit_in_sqlites_log(part: str) -> Hurter:
-    """Flip a bit in the header, in a frame's header, or in a frame's page."""
+    """Flip a bit in the header of SQLite's log, in a frame's header, or in a frame's page."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, "SQLite's log")
@@ -215,7 +216,9 @@ def bit_in_sqlites_log(part: str) -> Hurter:
 
 
 def changed(kind: str, how: str) -> Hurter:
-    """Zero or cut the end of a file, put a block of zeros or garbage into it, or let it grow."""
+    """Overwrite the end of a file with zeros or cut it off, put a block of zeros or garbage into the file, or make it
+    longer.
+    """
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind, filled=kind != "lock")
@@ -261,7 +264,7 @@ def missing(kind: str) -> Hurter:
 
 
 def stale(kind: str) -> Hurter:
-    """Replace a file by its state at an earlier moment, as by restoring only that file."""
+    """Replace a file with its state at an earlier moment, as if only that file had been restored."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -297,7 +300,7 @@ def swapped_within(scene: Scene) -> Done | None:
 
 
 def swapped_between(kind: str) -> Hurter:
-    """Exchange a file of one node's store with the same file of another's."""
+    """Exchange a file of one node's store with a file of the same kind of another node's store."""
 
     def act(scene: Scene) -> Done | None:
         one, other, _ = _shuffled(scene)
@@ -320,7 +323,7 @@ def _swap(scene: Scene, node: str, one: Path, other: Path) -> Done:
 
 
 def restored(*, in_place: bool) -> Hurter:
-    """Restore a whole store to an earlier moment: `cp` over the files, or after `rm`."""
+    """Restore a whole store to an earlier moment: with `cp` over the existing files, or after `rm`."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -377,10 +380,11 @@ def nothing(scene: Scene) -> Done | None:
 
 
 LEFT_BY_KILLS: Final = frozenset({"SQLite's log", "SQLite's shared memory", "segment"})
-"""Files that an orderly end removes."""
+"""The kinds of files that an orderly end removes."""
 IN_FULL: Final = 0.15
-"""How often nodes are killed before their tables are damaged, as a share of trials: after an orderly end, all data is
-in the tables; after a kill, much of it is still in SQLite's log.
+"""The share of trials in which nodes are killed before their tables are damaged.
+
+After an orderly end, all data is in the tables; after a kill, much of it is still in SQLite's log.
 """
 
 

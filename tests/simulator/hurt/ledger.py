@@ -1,6 +1,6 @@
 """The producers' and consumers' own records: the messages that were accepted, and those that were received.
 
-They write each event as it happens, a line each, into a file that is never damaged; so it outlives a process that is
+They write each event as it happens, as one line of a file that is never damaged, and that outlives a process that is
 killed. A verdict compares only these lines, and uses nothing from a store.
 """
 
@@ -39,8 +39,10 @@ FLOWS: Final = {
     "lostorder": Flow("deadxact", transactional=True),
     "lostnote": Flow("deadletter", transactional=False),
 }
-"""The flows by the first word of a message's label. The last two end as dead letters: one goes to a missing queue, one
-without a transaction to a transactional queue.
+"""The flows, keyed by the first word of a message's label.
+
+The messages of the last two flows end as dead letters. Those of one flow are sent to a missing queue, those of the
+other to a transactional queue without a transaction.
 """
 
 
@@ -64,9 +66,9 @@ def digest(body: bytes) -> str:
 class Line(NamedTuple):
     """One event.
 
-    phase: 0 before the damage, 1 after it, while earlier messages finish; 2 for messages accepted then.
-    place: for `taken`, the queue; for all others, the node.
-    label: the message's; also for `record`, which is about a message in a commit.
+    phase: 0 before the damage; 1 after it, while earlier messages finish; 2 for messages that are accepted after that.
+    place: the queue for `taken`; the node for all other events.
+    label: the label of the message; for `record`, of a message in a commit.
     what: the body's digest, the printed text, or a `Trace` of the record.
     """
 
@@ -80,8 +82,8 @@ class Line(NamedTuple):
 class Trace(NamedTuple):
     """A message in a commit, as the harness saw it written to the store.
 
-    first, last: the number of the commit; two numbers if it is one of these, and nobody saw which.
-    queue, queue_name: where the message is, by number and by name.
+    first, last: the range that contains the commit's number; both are that number if it is known.
+    queue, queue_name: the number and the name of the queue where the message is.
     """
 
     first: int
@@ -108,7 +110,7 @@ class Ledger:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """Return the lines of a ledger."""
+    """Yield the lines of a ledger."""
     for line in path.read_text().splitlines():
         yield Line(*json.loads(line))
 
@@ -118,14 +120,14 @@ class Account:
     """A summary of the lines of a ledger.
 
     Attributes:
-        accepted: the messages that producers were told are accepted: the phase, by label, in order.
-        uncertain: the messages handed in when the node died: each may come once or not at all.
-        received: by label: the place, the digest and the phase; in the order of the consumers.
-        unanswered: the messages being committed by a consumer when the node died, by label and place: they may come
+        accepted: the phase of each message that a producer was told is accepted, keyed by label, in order.
+        uncertain: the messages that were being handed in when the node died: each may come once or not at all.
+        received: the places, digests and phases of what was received, keyed by label; in the order of the consumers.
+        unanswered: the labels and places of messages that a consumer was committing when the node died: they may come
             again.
-        order: by place, the order in which messages were received.
-        said: the output of nodes and commands: by phase and node.
-        traces: by node: the messages of its commits before the damage.
+        order: the places and labels of received messages, in the order in which they were received.
+        said: the output of nodes and commands, with its phase and its node.
+        traces: the messages in each node's commits before the damage, keyed by node.
     """
 
     accepted: dict[str, int] = field(default_factory=dict)

@@ -21,7 +21,9 @@ RANGES: Final = (
     r"records? (?P<first>\d+)(?: to (?P<last>\d+))?",
     r"up to record (?P<upto>\d+)",
 )
-"""The forms in which lines name records; `upto` alone names all after the record named before it."""
+"""The forms in which lines name records; `upto` alone names all records that follow the record named before it, up to
+its own.
+"""
 
 
 class Spot(NamedTuple):
@@ -37,8 +39,9 @@ class Known:
     """The places of the messages in one node's store.
 
     Attributes:
-        spots: by label: where it waited.
-        records: by label: the commits that brought or removed it, each as the first and the last possible one.
+        spots: the spots where each message waited, keyed by label.
+        records: the commits that brought or removed each message, keyed by label; each commit is given as the first and
+            the last possible one.
     """
 
     spots: dict[str, set[Spot]] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class Known:
 
     @classmethod
     def of(cls, traces: Iterable[tuple[str, Trace]]) -> Known:
-        """Make the places from the data that the harness saw written to the store."""
+        """Derive the places from the data that the harness saw written to the store."""
         found = cls()
         for label, trace in traces:
             found.spots.setdefault(label, set()).add(Spot(trace.queue, trace.queue_name, trace.message_id))
@@ -55,12 +58,12 @@ class Known:
 
 
 def final_ack_of(message_id: int) -> str:
-    """Return the text that replaces the label for the FinalAck of a message."""
+    """Return the text that takes the place of a label for a message's FinalAck."""
     return f"the FinalAck of {message_id}"
 
 
 def label_of(packet: bytes) -> str | None:
-    """Return the label of a message, or for a FinalAck that of its message; None if there is none."""
+    """Return the label of a message, or the text in place of a label for a FinalAck; None if there is none."""
     try:
         message = decode_packet(packet)
     except WireFormatError:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from tests.simulator.hurt.ledger import Ledger
 
 REMEDIES: Final = 4
-"""How often one node's store is repaired before the operator gives up."""
+"""The number of times that one node's store is repaired before the operator gives up."""
 GIVEN_UP: Final = "the operator gives up"
 EMPTIED: Final = "the operator moves the store away, and the node begins anew"
 UNDONE: Final = "the operator puts back what was there"
@@ -28,9 +28,9 @@ class Nodes(Protocol):
 
     folder: Path
     errors: dict[str, str]
-    """For each node that has ended by itself, why it is down."""
+    """The reason why a node is down, for each node that has ended by itself."""
     elsewhere: dict[str, Path]
-    """The folders of nodes that are started in another folder than the others."""
+    """The folders of nodes that are started in a different folder from the others."""
 
     def path(self, name: str) -> Path:
         """Return the path of a node's store."""
@@ -42,10 +42,10 @@ class Nodes(Protocol):
         """Begin to start nodes, all at once."""
 
     def open(self, name: str) -> str | None:
-        """Wait until a node has started; return why it does not start, or None."""
+        """Wait until a node has started; return the reason why it does not start, or None if it does."""
 
     def stop(self, *names: str) -> None:
-        """Stop nodes in order, by default all of them."""
+        """Stop nodes in an orderly way; by default, all of them."""
 
     def repair(self, name: str) -> Repaired:
         """Run `mqproto store repair` on a node's store."""
@@ -60,7 +60,7 @@ class Nodes(Protocol):
         """Let applications take all available messages."""
 
     def calm(self) -> None:
-        """Wait until nothing more comes."""
+        """Wait until nothing more arrives."""
 
 
 class Operator:
@@ -68,8 +68,8 @@ class Operator:
 
     Args:
         mislaid: a folder with the files as they were before they were removed or exchanged; None if nobody has them.
-        copied: the node of which there is a copy in another folder; empty if there is none.
-        original_lives: whether the original continues.
+        copied: the node whose store has a copy in another folder; empty if there is none.
+        original_lives: whether the original is the one that continues, not the copy.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Operator:
         self._remedies = dict.fromkeys(names, 0)
 
     def starts(self, nodes: Nodes) -> None:
-        """Start all nodes. If there is a copy, the one that is to continue is tried first."""
+        """Start all nodes. If there is a copy and the original continues, the copy is tried first."""
         if self._copied and self._original_lives:
             self._start(nodes, self._copied)
             if nodes.is_up(self._copied):
@@ -178,7 +178,7 @@ class Operator:
         return True
 
     def _mislaid_of(self, name: str) -> list[Path]:
-        """Return the files of one node that were kept."""
+        """Return those files of one node that were kept."""
         if self._mislaid is None or not self._mislaid.exists():
             return []
         return [path for path in self._mislaid.iterdir() if path.name.startswith(f"{name}.")]

@@ -1,4 +1,4 @@
-"""The same three nodes as processes of `mqproto node`, with sockets; operators' actions go through the command.
+"""The same three nodes as processes of `mqproto node`, with sockets; operators use the command.
 
 Messages are left waiting by ending the nodes that they would go to.
 """
@@ -58,16 +58,16 @@ resend_timeouts_long_s = 5
 resend_timeouts_final_s = 10
 """
 GONE: Final = "gone-orders"
-"""A queue that the destination itself does not know."""
+"""The name of a queue that the destination itself does not know."""
 QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadletter": "orders"}
-"""The queue to which a message is sent, by where it ends."""
+"""The queue to which a message is sent, keyed by the place where the message ends."""
 BUGS: Final = ("Traceback", "a bug in mqproto")
 """Texts that a program prints if it has crashed."""
 PATIENCE_S: Final = 10.0
 """How long, in seconds, a client waits for a node that ends meanwhile."""
 LOOK_S: Final = 0.05
 EMPTY_S: Final = 0.15
-"""When nothing has waited for anybody for this many seconds, nothing more comes."""
+"""The seconds of silence after which nothing more will arrive, if nothing waits for anybody."""
 QUIET_S: Final = 3.0
 """The seconds of silence that are needed if something still waits: more than a resend takes."""
 LONGEST_S: Final = 20.0
@@ -115,7 +115,7 @@ class Processes:
         return self.elsewhere.get(name, self.folder)
 
     def is_up(self, name: str) -> bool:
-        """Whether a node runs. One that has ended by itself has printed why."""
+        """Whether a node is running. One that has ended by itself has printed the reason."""
         process = self._running.get(name)
         if process is None:
             return False
@@ -145,7 +145,7 @@ class Processes:
                 )
 
     def open(self, name: str) -> str | None:
-        """Start a node; return why it does not start, or None."""
+        """Start a node; return the reason why it does not start, or None if it does."""
         self.spawn(name)
         process = self._spawned.pop(name)
         assert process.stdout is not None
@@ -164,7 +164,7 @@ class Processes:
         return failure
 
     def _failure(self, name: str, process: subprocess.Popen[bytes]) -> str:
-        """Return the line with which a process has ended.
+        """Return the last error line of a process that has ended, or its exit status if there is none.
 
         Raises:
             AssertionError: it has ended with a traceback.
@@ -186,7 +186,7 @@ class Processes:
                 _closed(process)
 
     def stop(self, *names: str) -> None:
-        """Stop nodes in order, by default all of them."""
+        """Stop nodes in an orderly way; by default, all of them."""
         self.end(signal.SIGTERM, *(names or NAMES))
 
     def repair(self, name: str) -> Repaired:
@@ -208,7 +208,7 @@ class Processes:
     # Applications
 
     def produce(self, labels: list[str]) -> None:
-        """Let an application at the sender send messages; those with one destination go in one request."""
+        """Let an application at the sender send messages; those for the same destination go in one request."""
         groups: dict[tuple[str, bool], list[str]] = {}
         for label in labels:
             groups.setdefault((flow_of(label).end, flow_of(label).transactional), []).append(label)
@@ -252,13 +252,13 @@ class Processes:
         return self._asked(name, take) or 0
 
     def consume_all(self) -> None:
-        """Let applications take all available messages, at every place where they end."""
+        """Let applications take all available messages, at every place where messages end."""
         for place in PLACES:
             while self.consume(place, 50):
                 pass
 
     def calm(self) -> None:
-        """Wait until nothing more comes."""
+        """Wait until nothing more arrives."""
 
         async def calm() -> None:
             before, since_s = "", trio.current_time()
@@ -274,7 +274,7 @@ class Processes:
         trio.run(calm)
 
     async def _look(self) -> tuple[str, bool]:
-        """Return what waits where, and whether nothing waits for anybody."""
+        """Return a description of what waits where, and whether nothing waits for anybody."""
         seen, waits = [], False
         for name in NAMES:
             if not self.is_up(name):
@@ -294,7 +294,7 @@ class Processes:
         return repr(seen), not waits
 
     def _asked(self, name: str, act: Callable[[Client], Awaitable[T]]) -> T | None:
-        """Return a client's result; None if its node ends meanwhile, or reports that it cannot."""
+        """Return the result of a client's action; None if its node ends meanwhile, or reports that it failed."""
         if not self.is_up(name):
             return None
 
@@ -330,7 +330,7 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def _output(self, name: str) -> Path:
-        """Return the file for its standard error output, which is not on a failing disk."""
+        """Return the file for a node's standard error output, which is not on a failing disk."""
         return self.folder / f"output-of-{name}"
 
 
@@ -341,7 +341,7 @@ def _closed(process: subprocess.Popen[bytes]) -> None:
 
 
 def _notices(log: Path, start: int) -> Iterator[str]:
-    """Return what a node prints about its store when it starts."""
+    """Yield what a node printed about its store when it started."""
     with log.open("rb") as file:
         file.seek(start)
         for line in file.read().decode("utf-8", "replace").splitlines():
@@ -356,8 +356,8 @@ def _notices(log: Path, start: int) -> Iterator[str]:
 class Seen(NamedTuple):
     """The content of a store at some moment.
 
-    messages: its messages, each by its key and MessageID, because the key of a deleted one may be used again.
-    record: its newest record.
+    messages: the key and the MessageID of each of its messages; a deleted message's key may be used again.
+    record: the number of its newest record.
     """
 
     messages: frozenset[tuple[int, int]]
@@ -368,17 +368,19 @@ NOTHING: Final = Seen(frozenset(), 0)
 
 
 def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -> Seen:
-    """Record which messages a store has, and in which records of its log; it is undamaged, and its node has ended.
+    """Record which messages a store has, and in which records of its log.
+
+    The store is undamaged, and its node has ended.
 
     Args:
-        before: its content at an earlier moment; additional messages came later.
+        before: the content of the store at an earlier moment; messages that are not in it came later.
     """
     with closing(salvaged(SYSTEM_FILES, path)) as found:
         return _traced(ledger, name, found, before, _seen_without_log(path))
 
 
 def _seen_without_log(path: Path) -> Seen:
-    """Return the content of a store's tables without SQLite's log: that is the store at another moment."""
+    """Return the content of a store's tables without SQLite's log, which is the store at another moment."""
     with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
         [(record,)] = db.execute("SELECT record FROM log").fetchall()
         return Seen(frozenset(db.execute("SELECT key, message_id FROM message")), record - 1)

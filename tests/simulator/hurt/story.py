@@ -21,22 +21,23 @@ from tests.simulator.hurt.system import DESTINATION, INTERMEDIATE, NAMES, SENDER
 SMALL: Final = LogLimits(12_000, 2, 60_000, 5, 8_000)
 MIDDLING: Final = LogLimits(200_000, 3, 400_000, 16, 64_000)
 WHERE: Final = ("destination", "intermediate", "gap", "sender")
-"""Where messages are left waiting."""
+"""The places where messages are left waiting."""
 FURTHER: Final = 8
 """How many batches are sent after the damage."""
 FIRST_FURTHER: Final = 50_000
-"""The number of the first message in these batches."""
+"""The number of the first message that is sent after the damage."""
 
 
 class Plan(NamedTuple):
     """The random choices for one trial, made before anything happens.
 
-    kill_after: at which commit or send since its last start the process dies; None for an orderly end.
-    waits: where messages are left waiting.
-    copies: whether a copy of an earlier moment is needed; nodes that are processes are ended for it.
+    kill_after: the number of commits and sends since the process's last start after which it dies; None for an orderly
+        end.
+    waits: the places where messages are left waiting.
+    copies: whether a copy of an earlier moment is needed; node processes are ended for it.
     copy_stopped: whether the copy is of stopped nodes, or of killed ones.
-    trouble: the failure of `victim`'s disk, and its first call; `starts_anew`: whether the node is started again
-        meanwhile.
+    trouble, passing: the failure of `victim`'s disk, and the number of calls that pass before it.
+    starts_anew: whether the node is started again in the meantime.
     """
 
     shape: Shape
@@ -51,10 +52,10 @@ class Plan(NamedTuple):
 
 
 def planned(dice: Random, seed: int, kind: Hurt, *, trouble: Trouble | None, calls: int) -> Plan:
-    """Draw a trial.
+    """Draw the plan of a trial.
 
     Args:
-        calls: the most system calls that the victim's store makes.
+        calls: the largest number of system calls that the victim's store makes.
     """
     killed = dice.random() < kind.kill_share
     waits = frozenset(where for where in WHERE if dice.random() < 0.7)
@@ -82,7 +83,7 @@ class Labels:
         self._next = first
 
     def some(self, count: int) -> list[list[str]]:
-        """Return `count` batches of labels of all flows."""
+        """Return `count` batches of labels; each batch may have labels of all flows."""
         batches = []
         for _ in range(count):
             batch = []
@@ -100,10 +101,10 @@ class Labels:
 def before(
     folder: Path, ledger: Ledger, plan: Plan, copy: Callable[[], None], disk: FailingDisk | None
 ) -> None:
-    """Run traffic until the process ends, in order or by a kill. This runs in a separate process.
+    """Run traffic until the process ends, in an orderly way or by a kill. This runs in a separate process.
 
     Args:
-        copy: keeps the stores as they are now.
+        copy: makes a copy of the stores as they are now.
     """
     dice = chance(plan.shape.seed, "traffic")
     labels = Labels(dice)
@@ -230,7 +231,7 @@ def before_real(
 
 
 def after(nodes: Nodes, ledger: Ledger, plan: Plan, operator: Operator) -> None:
-    """Deliver all waiting messages, then further ones. This runs in a separate process."""
+    """Deliver all waiting messages, and then some new ones. This runs in a separate process."""
     labels = Labels(chance(plan.shape.seed, "further"), FIRST_FURTHER)
     ledger.phase = 1
     operator.starts(nodes)
@@ -245,7 +246,7 @@ def after(nodes: Nodes, ledger: Ledger, plan: Plan, operator: Operator) -> None:
 
 
 def _finish(nodes: Nodes, operator: Operator) -> None:
-    """Let time pass and consumers receive until nothing more comes."""
+    """Let time pass, and let consumers receive, until nothing more arrives."""
     for _ in range(2):
         nodes.calm()
         operator.looks(nodes)

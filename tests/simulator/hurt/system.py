@@ -1,7 +1,8 @@
 """A sender, an intermediate and a destination with real stores; only the harness moves the wires and the clock.
 
-Cores, stores and the loop between them are those of nodes. Sockets and waiting are left out, so a trial lasts a
-fraction of a second. All three live in one process, which the harness forks and kills as it would kill a node.
+The cores, the stores and the loop between them are those of real nodes. Sockets and waiting are left out, so a trial
+lasts a fraction of a second. All three nodes live in one process, which the harness forks, and kills as it would kill a
+node.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ PLACES: Final = {
     "deadxact": (SENDER, SystemQueue.DEADXACT.value),
     "deadletter": (DESTINATION, SystemQueue.DEADLETTER.value),
 }
-"""The places where messages end: the node and the queue."""
+"""The places where messages end, each given by its node and its queue."""
 CONSUMER: Final = 1
 CALM_MS: Final = 3_000
 QUIET: Final = 4
-"""How many periods of CALM_MS without a chunk on a wire show that nothing more comes."""
+"""The number of periods of CALM_MS without a chunk on a wire that show that nothing more will arrive."""
 CALMS: Final = 30
 
 
@@ -97,7 +98,7 @@ class System(Net):
         self.ledger = ledger
         self.stores: dict[str, Store] = {}
         self.errors: dict[str, str] = {}
-        """For each node that ended by itself, why it is down."""
+        """The reason why a node is down, for each node that ended by itself."""
         self.elsewhere: dict[str, Path] = {}
         self.strike: Callable[[], None] = lambda: None
         """Called before each commit and each send: it may kill the process there."""
@@ -118,11 +119,11 @@ class System(Net):
             self.route(name, INTERMEDIATE, INTERMEDIATE)
 
     def route_over_the_intermediate(self) -> None:
-        """Set the sender's way to the destination over the intermediate, from its next start on."""
+        """Route messages from the sender to the destination over the intermediate, from the sender's next start on."""
         self.route(SENDER, DESTINATION, INTERMEDIATE)
 
     def route_directly(self) -> None:
-        """Set the way without the intermediate."""
+        """Route messages from the sender directly to the destination."""
         self.route(SENDER, DESTINATION, DESTINATION)
 
     # Lives
@@ -132,7 +133,7 @@ class System(Net):
         return places.store_path(self.elsewhere.get(name, self.folder), name)
 
     def open(self, name: str) -> str | None:
-        """Start a node as simulator/node/node.py does; return why it does not start, or None."""
+        """Start a node as simulator/node/node.py does; return the reason why it does not start, or None if it does."""
         node = self.nodes[name]
         try:
             store = Store(self.path(name), node.guid, self._shape.limits)
@@ -165,7 +166,7 @@ class System(Net):
             self.stores.pop(name).close()
 
     def stop(self, *names: str) -> None:
-        """Stop nodes in order, by default all of them."""
+        """Stop nodes in an orderly way; by default, all of them."""
         for name in names or NAMES:
             node = self.nodes[name]
             if node.core is not None:
@@ -202,7 +203,7 @@ class System(Net):
         return self.nodes[name].core is not None
 
     def carry_out(self, node: Node, batch: Batch) -> None:
-        """Let one node do what it has decided; one whose disk fails ends with a line."""
+        """Let one node do what it has decided; a node whose disk fails ends with an error line."""
         try:
             carry_out(node.up, batch, self.now, _Hands(self, node, self.stores[node.name]))
             if batch.writes is None and node.core is not None:
@@ -248,7 +249,7 @@ class System(Net):
     # Applications
 
     def produce(self, labels: list[str]) -> None:
-        """Let an application at the sender send messages, a whole batch at once."""
+        """Let an application at the sender send a whole batch of messages at once."""
         core = self.nodes[SENDER].core
         if core is None:
             return
@@ -320,7 +321,7 @@ class System(Net):
 
 
 class _Hands:
-    """The hands of one node."""
+    """The hands with which one node carries out what it has decided."""
 
     def __init__(self, system: System, node: Node, store: Store) -> None:
         self._system = system

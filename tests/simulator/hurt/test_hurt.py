@@ -147,7 +147,10 @@ def test_each_hurt_of_files_changes_the_files_of_one_store_or_of_two_that_it_swa
 
 
 def failing(tmp_path: Path, trouble: Trouble, passing: int, program: str) -> tuple[int, str, tuple[int, int]]:
-    """Run a program whose writes fail: return its status, its output, and how many calls were counted, and failed."""
+    """Run a program whose writes fail.
+
+    Return its status, its output, and the numbers of counted calls and of failed calls.
+    """
     library, orders = compiled(tmp_path), tmp_path / "orders"
     disk = FailingDisk(orders)
     disk.arm(tmp_path / "store.", trouble, passing)

@@ -1,4 +1,4 @@
-"""The basis for judging a trial: how lists are compared, and which differences were named. No store is asked."""
+"""The basis for judging a trial: how lists are compared, and which differences were named. No store is read."""
 
 from __future__ import annotations
 
@@ -127,9 +127,9 @@ def test_without_a_difference_it_counts_when_something_was_said() -> None:
 
 
 def known(since: int = 0, **where: tuple[int, int]) -> Known:
-    """Return messages by the records that brought them, and by their MessageIDs; all wait in queue 7.
+    """Return messages in queue 7, each with its MessageID and the number of the record that brought it.
 
-    since: nobody saw which of the records from this one on brought them.
+    since: if not 0, the first record that may have brought a message, because nobody saw which one did.
     """
     return Known.of(
         (label, Trace(since or record, record, 7, "local orders", message_id))

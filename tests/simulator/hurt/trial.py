@@ -1,4 +1,4 @@
-"""One trial: traffic in a separate process, damage, and another process that finds it."""
+"""One trial: traffic in a separate process, damage, and another process that has to cope with it."""
 
 from __future__ import annotations
 
@@ -43,18 +43,20 @@ PATIENCE_S: Final = 90
 CALLS: Final = 1_000
 FLUSHES_AMONG_THEM: Final = 150
 CALLS_OF_PROCESSES: Final = 50
-"""The most calls of each kind that a node's store usually makes in a trial; nodes that are processes send less."""
+"""The largest number of calls of each kind that a node's store usually makes in a trial; separate node processes send
+less.
+"""
 REAL_EVERY: Final = 10
 
 
 class Result(NamedTuple):
     """The result of one trial.
 
-    silent: messages that were altered, lost or doubled without a report, one per line.
-    told: the reported ones.
+    silent: messages that were altered, lost or duplicated without a report, one per line.
+    told: messages that were altered, lost or duplicated, and reported.
     said: the output of nodes and commands.
     error: a traceback, if a process ended with one.
-    is_real: whether its nodes were separate processes.
+    is_real: whether the trial's nodes were separate processes.
     """
 
     number: int
@@ -76,7 +78,7 @@ class Process(NamedTuple):
 
 
 def hurts() -> dict[str, Hurt]:
-    """Return all kinds of damage, by name; those done by a disk itself have no act."""
+    """Return all kinds of damage, by name. For damage that the disk itself does, the act does nothing."""
     return {**FILE_HURTS, **{name: Hurt(nothing) for name in TROUBLES}}
 
 
@@ -88,7 +90,7 @@ def run_trial(
     Args:
         name: the kind of damage, or KILLS.
         disk: the failing disk of this process, if there is one.
-        is_real: whether its nodes are separate processes; drawn at random by default.
+        is_real: whether the trial's nodes are separate processes; drawn at random by default.
     """
     dice = chance(seed, name, str(number))
     with tempfile.TemporaryDirectory(prefix="mqproto-hurt-", dir=memory()) as folder:
@@ -166,7 +168,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
 
 
 def _waiting(home: Path) -> set[str]:
-    """Return the labels of everything in the stores at the end, except journals."""
+    """Return the labels of all messages that are in the stores at the end, except those in journals."""
     ledger = Ledger(home / "waiting")
     for folder in (home / "stores", home / "stores" / ELSEWHERE):
         for name in NAMES:
@@ -179,7 +181,7 @@ def _waiting(home: Path) -> set[str]:
 
 
 def _trace(home: Path, lines: Path, earlier: Path | None) -> None:
-    """Record where each message is, because nobody sees the commits of nodes that are processes."""
+    """Record where each message is, because nobody sees the commits of nodes in separate processes."""
     looked_at, ledger = home / "looked-at", Ledger(lines)
     seen = dict.fromkeys(NAMES, NOTHING)
     for moment in filter(None, (earlier, home / "stores")):
@@ -194,7 +196,7 @@ def _trace(home: Path, lines: Path, earlier: Path | None) -> None:
 def told_of(account: Account) -> set[str]:
     """Return the labels of all messages that the nodes and their operators have named.
 
-    A message whose FinalAck was lost waits for ever: naming the FinalAck names the message.
+    A message whose FinalAck was lost waits forever: naming the FinalAck names the message.
     """
     labels: set[str] = set()
     for node in NAMES:
@@ -209,7 +211,9 @@ def told_of(account: Account) -> set[str]:
 
 
 def in_process(act: Callable[[], None], errors: Path) -> Process:
-    """Do something in a fork of this process; a kill is an end like any other, and a traceback is an error."""
+    """Do something in a fork of this process; return how it ended: a kill is like any other end, and a traceback is an
+    error.
+    """
     child = os.fork()
     if child == 0:
         status = 1

@@ -16,7 +16,10 @@ LETTERS: Final = ("deadxact", "deadletter")
 
 
 class Outcome(StrEnum):
-    """How a trial ends. The last five are failures: STUCK is a trial in which messages still wait that nobody named."""
+    """How a trial ends; the last five are failures.
+
+    STUCK means that some messages that nobody named are still waiting.
+    """
 
     AT_START = "told at start"
     AT_READ = "told at read"
@@ -33,7 +36,7 @@ FAILURES: Final = frozenset({Outcome.SILENT, Outcome.STUCK, Outcome.REFUSED, Out
 
 
 class Difference(NamedTuple):
-    """A message that is not once, unaltered and in order where it has to be.
+    """A message that is not exactly once, unaltered and in order at the place where it has to be.
 
     how: lost, doubled, altered, out of order, unknown.
     """
@@ -47,7 +50,7 @@ class Difference(NamedTuple):
 
 
 def differences(account: Account, seed: int) -> Iterator[Difference]:
-    """Compare the accepted messages with the received ones."""
+    """Compare the accepted messages with the received ones; yield the differences."""
     for label, received in account.received.items():
         if label.partition("-")[0] not in FLOWS or label not in account.accepted.keys() | account.uncertain:
             yield Difference(label, "unknown", received[0][0])
@@ -73,7 +76,7 @@ def differences(account: Account, seed: int) -> Iterator[Difference]:
 
 
 def _out_of_order(account: Account) -> Iterator[Difference]:
-    """Return orders that overtook others. A repeated order counts as doubled, and at the place where it came first."""
+    """Yield the orders that overtook others. A repeated order counts as doubled; only its first arrival counts here."""
     places = {label: place for place, label in enumerate(account.accepted)}
     newest, seen = -1, set[str]()
     for queue, label in account.order:
@@ -87,8 +90,8 @@ def _out_of_order(account: Account) -> Iterator[Difference]:
 class Verdict(NamedTuple):
     """The verdict about a trial.
 
-    told: the differences that were reported, by message.
-    silent: the others, the lost ones first; those that still wait somewhere are stuck.
+    told: the differences whose messages were named.
+    silent: all other differences, lost messages first; messages that still wait somewhere are stuck.
     """
 
     outcome: Outcome
@@ -109,8 +112,8 @@ def judged(
 
     Args:
         names: returns the labels that were named; called only if something differs.
-        waiting: returns the labels that still wait in a store at the end; called only if something differs.
-        is_done: whether anything was damaged: there may be no such file or page, and a disk may fail too late.
+        waiting: returns the labels that still wait in a store at the end; called only if a difference was not named.
+        is_done: whether anything was damaged: the file or page to damage may not exist, and a disk may fail too late.
         is_kill: whether nothing was damaged, so that each printed line is a false alarm.
     """
     found = list(differences(account, seed))

@@ -30,16 +30,16 @@ NO_RIGHTS: Final = ("--bounding-set", "-dac_override,-dac_read_search")
 
 
 def block(language: str) -> str:
-    """Return the only block of a kind on the page."""
+    """Return the only block in this language on the page."""
     [found] = [each.text for each in blocks(PAGE) if each.language == language]
     return found
 
 
 def read_yaml(text: str) -> Any:
-    """Read YAML as the page uses it: mappings, lists of plain texts, and lists in brackets.
+    """Read YAML of the kind that the page uses: mappings, lists of plain texts, and lists in brackets.
 
     Raises:
-        ValueError: it has something else.
+        ValueError: the text has something else.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     value, rest = _value(lines, 0)
@@ -103,7 +103,7 @@ class Network:
 
 
 class Service:
-    """One service, like its container: with its network, its environment, its disk and its working directory."""
+    """One service, set up like its container: with its network, its environment, its disk and its working directory."""
 
     def __init__(self, service: dict[str, Any], folder: Path, network: Network) -> None:
         self.home = folder / f"home-{len([*folder.iterdir()])}"
@@ -144,18 +144,18 @@ class Service:
             return subprocess.Popen(command, cwd=self.home, env=self._environment, stdout=log, stderr=log)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run another command in that container; without words, its own command."""
+        """Run another command in the service's container; without arguments, run the service's own command."""
         return subprocess.run(
             [*self._inside, *(command or self._command)],
             cwd=self.home, env=self._environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
 
     def is_healthy(self) -> bool:
-        """Run Docker's health check."""
+        """Run Docker's health check; return whether it succeeds."""
         return self.run(*self._healthcheck).returncode == 0
 
     def until_healthy(self) -> subprocess.Popen[bytes]:
-        """Start the service, and repeat Docker's check until the answer is yes."""
+        """Start the service, and repeat Docker's health check until it succeeds."""
         process = self.start()
         give_up_s = time.monotonic() + PATIENCE_S
         while not self.is_healthy():
@@ -173,7 +173,7 @@ def typed(line: str, services: dict[str, Service]) -> str:
     """Return the output of one of the page's `docker compose` commands.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the command failed.
     """
     docker, compose, verb, service, *command = shlex.split(line)
     assert (docker, compose) == ("docker", "compose")
@@ -220,7 +220,7 @@ def expect(holds: bool, said: str) -> None:
     """Check that something is as the page says.
 
     Raises:
-        SystemExit: it is not.
+        SystemExit: it is not as the page says.
     """
     if not holds:
         raise SystemExit(f"the page says otherwise: {said}")

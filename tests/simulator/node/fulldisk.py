@@ -29,13 +29,13 @@ from tests.simulator.running import SERVE, NodeProcess
 FILLER: Final = "another-program"
 BODY_BYTES: Final = 10_000
 OTHERS: Final = 1_000_000
-"""The first number of the messages that the other node sends."""
+"""The number of the first message that the other node sends."""
 LIMIT_S: Final = 200
 """A time limit in seconds, below that of a test, so that the program prints what it waited for."""
 
 
 def body(number: int) -> bytes:
-    """Return a body with its number; the lengths of bodies differ."""
+    """Return a body that contains its number; different bodies may have different lengths."""
     return f"{number}".encode().ljust(BODY_BYTES + number % 7, b".")
 
 
@@ -72,7 +72,9 @@ async def filling(folder: Path) -> AsyncIterator[None]:
 
 
 class Trial:
-    """Two nodes, of which one has its store on the small disk; and the messages that it accepts and hands out."""
+    """Two nodes, one of which has its store on the small disk, and the messages that this node accepts and hands
+    out.
+    """
 
     def __init__(self, folder: Path, elsewhere: Path) -> None:
         topology = load("pair").with_free_ports()
@@ -86,7 +88,7 @@ class Trial:
         self.found: dict[str, object] = {}
 
     async def send(self, client: Client, count: int) -> str:
-        """Send to the node's own queue until it refuses a message; return the refusal."""
+        """Send up to `count` messages to the node's own queue until it refuses one; return the refusal."""
         for _ in range(count):
             number = len(self.accepted)
             try:
@@ -97,7 +99,7 @@ class Trial:
         return ""
 
     async def send_from_elsewhere(self, count: int) -> None:
-        """Send to the other node, which keeps the messages as long as its neighbour has no room."""
+        """Hand messages to the other node, which keeps them as long as its neighbor has no room."""
         async with self.sender.client() as client:
             for _ in range(count):
                 number = OTHERS + len(self.sent)
@@ -105,7 +107,7 @@ class Trial:
                 self.sent.append(number)
 
     async def receive(self, client: Client, most: int) -> int:
-        """Receive some messages, each in a separate transaction; return their number."""
+        """Receive up to `most` messages, each in a separate transaction; return their number."""
         for taken in range(most):
             async with client.transaction("orders", timeout_s=0) as messages:
                 self.received += numbers_of([message.body for message in messages])
@@ -114,7 +116,7 @@ class Trial:
         return most
 
     async def run(self) -> None:
-        """Fill the disk while messages come; kill, stop, start and drain the node on it."""
+        """Fill the disk while messages arrive; kill, stop, start and drain the node on it."""
         found, node = self.found, self.node
         await node.start()
         await self.sender.start()
@@ -152,7 +154,7 @@ class Trial:
         found["as sent"] = [each for each in self.received if each >= OTHERS] == self.sent
 
     async def cannot_be_written(self) -> None:
-        """Kill the node; start it on a file system that is now read-only, and again when it is not."""
+        """Kill the node; start it on a file system that is now read-only, and again once it is writable."""
         node = self.node
         async with node.client() as client:
             await self.send(client, 10)
@@ -177,7 +179,7 @@ def remount(folder: Path, how: str) -> None:
 async def said_at_start(node: NodeProcess) -> list[str]:
     """Return the message of a node that cannot start.
 
-    Its log cannot be written, so it goes to the standard error output.
+    The node's log cannot be written, so the message goes to the standard error output.
     """
     code = f"import trio, sys; sys.path.insert(0, '.')\n{SERVE}"
     done = await trio.run_process(

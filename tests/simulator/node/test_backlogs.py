@@ -1,7 +1,7 @@
-"""Waiting messages of mixed sizes, in a local queue or for a node that is down, are all received late, in order.
+"""Waiting messages of mixed sizes, in a local queue or for a node that is down, are all received later, in order.
 
-Processes, disks and the default limits of windows and pages are real; four megabytes reach the limits at once.
-`make backlogs` runs 20 seeds of each kind.
+Processes, disks and the default limits of windows and pages are real; four megabytes reach the limits at once. `make
+backlogs` runs 20 seeds of each kind.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tests.simulator.running import NodeProcess, processes
 
 SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))
 MESSAGES: Final = 600
-"""How many messages wait: the large ones exceed a store's log, so they are read from its tables as well."""
+"""The number of messages that wait; the large ones exceed a store's log, so they are also read from its tables."""
 KINDS: Final = [
     ("local queue", False),
     ("outgoing queue", True),
     *([("local queue", True), ("outgoing queue", False)] if SEEDS else []),
 ]
-"""Where the messages wait, and whether nodes are killed meanwhile."""
+"""Where the messages wait, and whether nodes are killed in the meantime."""
 ORDERS: Final = r"destination\orders"
 AT_ONCE: Final = 50
 
 
 def bodies(seed: int) -> list[bytes]:
-    """Return bodies; six of a hundred have 4,000,000 bytes, nearly all that a packet may have."""
+    """Return bodies; about six in a hundred have 4,000,000 bytes, which is nearly all that a packet may have."""
     dice = random.Random(seed)
     sizes = [
         4_000_000 if dice.random() < 0.06 else dice.choice((100, 1_000, 20_000)) for _ in range(MESSAGES)
@@ -45,7 +45,7 @@ def bodies(seed: int) -> list[bytes]:
 
 
 async def until_all_wait(client: Client, nodes: Iterable[NodeProcess]) -> None:
-    """Wait until all messages are in their queue. A node that finds an error in itself ends."""
+    """Wait until all messages are in their queue, and check that no node ends because it found an error in itself."""
     while True:
         local = (await client.queues()).local
         assert not any(queue.passed_over for queue in local)

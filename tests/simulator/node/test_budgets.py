@@ -1,4 +1,4 @@
-"""Memory and work that strangers can cause on a node's connections are bounded, and neighbours are served meanwhile."""
+"""The memory and work that strangers can cause on a node's connections are bounded, and neighbors are still served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"
 
 
 class Listening:
-    """A core that records what its shell tells it. A caller from NEIGHBOUR is known."""
+    """A core that records what its shell tells it. It knows callers from NEIGHBOUR."""
 
     def __init__(self) -> None:
         self.hosts: dict[int, str] = {}
@@ -106,7 +106,7 @@ async def a_shell() -> AsyncIterator[Shell]:
 
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every action take a second."""
+    """Make every action seem to take a second."""
     seconds = itertools.count()
     monkeypatch.setattr(transport, "perf_counter", lambda: next(seconds))
 

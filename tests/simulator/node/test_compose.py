@@ -1,4 +1,4 @@
-"""The page for users of compose files: what its YAML says, and that its services do so, as processes."""
+"""The page for users of compose files: what its YAML says, and whether its services, run as processes, do so."""
 
 from __future__ import annotations
 

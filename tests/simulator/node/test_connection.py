@@ -1,4 +1,4 @@
-"""A connection sends everything in order, however slowly it is read, and reports how it ended."""
+"""A connection sends everything in order, however slowly the peer reads, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.simulator.node.connection import Connection, end_of, read_buffer
 
 @asynccontextmanager
 async def pair(kind: int = socket.AF_UNIX) -> AsyncIterator[tuple[Connection, socket.socket]]:
-    """A connection and the bare socket at its other end."""
+    """Yield a connection and the bare socket at its other end."""
     if kind == socket.AF_UNIX:
         ours, theirs = socket.socketpair()
     else:

@@ -1,4 +1,6 @@
-"""Messages for a foreign system, over TCP and through an intermediate, as people and programs name its queues."""
+"""Messages for a foreign system, over TCP and through an intermediate; people and programs use the names of its
+queues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames on a control socket, however they are cut; and nothing that a client sends ends the node."""
+"""The frames on a control socket, however they are split; nothing that a client sends makes the node end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_bytes(frame: ControlFrame) -> bytes:
 
 
 def requested(operation: Operation, request: int, wish: msgspec.Struct, identifier: int = 0) -> bytes:
-    """Return a request as a client frames it."""
+    """Return a request in the form in which a client sends it."""
     numbered = identifier if operation in control.NUMBERED else None
     return control.framed(operation, request, control.encode(wish), numbered)
 
@@ -99,7 +99,7 @@ def test_drafts_cross_as_they_are(drafts: list[Draft]) -> None:
 
 
 def test_what_may_be_repeated_at_will_has_a_number_below_32() -> None:
-    """Submission and Delivery are non-idempotent, their controls are idempotent.
+    """Submission and Delivery are non-idempotent; their controls are idempotent.
 
     "Duplicate Operation Detection Support"; Operation Value
     """
@@ -137,7 +137,7 @@ def pair() -> Topology:
 
 @asynccontextmanager
 async def raw(topology: Topology, directory: Path) -> AsyncIterator[trio.SocketStream]:
-    """The bare control socket of a running node, which must still answer at the end."""
+    """Yield the bare control socket of a running node, and check that the node still answers at the end."""
     async with running(topology, "destination", directory):
         path = places.socket_path(directory, "destination")
         async with await trio.open_unix_socket(path) as stream:

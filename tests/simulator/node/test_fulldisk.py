@@ -21,7 +21,7 @@ SIZE: Final = "32m"
 
 
 def way_to_mount() -> list[str] | None:
-    """Return the first way in which one process can mount a file system here."""
+    """Return the first way in which one process can mount a file system here; None if there is none."""
     for way in WAYS:
         try:
             done = subprocess.run(

@@ -34,7 +34,7 @@ def topology() -> Topology:
 
 
 async def test_a_choice_survives_the_kills_of_its_node(topology: Topology, tmp_path: Path) -> None:
-    """The node is killed when the message is accepted, and when it is a dead letter."""
+    """The node is killed once the message is accepted, and again once it is a dead letter."""
     shop = NodeProcess(topology, "shop", tmp_path)
     depot = NodeProcess(topology, "depot", tmp_path)
     await shop.start()

@@ -1,6 +1,6 @@
 """Two queue managers that know nothing about each other: each is the only node of its topology, in a separate process.
 
-A direct format name has no port, so they listen at port 1801 of addresses that no other test uses.
+A direct format name has no port, so they listen on port 1801 of addresses that no other test uses.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def test_what_goes_to_a_direct_name_arrives_and_is_confirmed_by_one_who_ma
 async def test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_each_order_has_its_answer(
     tmp_path: Path,
 ) -> None:
-    """The received numbers decide when the next node is killed: nothing here is timed."""
+    """The numbers of the received messages decide when the next node is killed: nothing here is timed."""
     dice = random.Random(19)
     count = KILLS * EACH
     orders: list[bytes] = []
@@ -236,7 +236,7 @@ async def office_in(folder: Path, topology: Topology = OFFICE) -> AsyncIterator[
 
 @asynccontextmanager
 async def a_web_server(host: str) -> AsyncIterator[None]:
-    """Run a server at port 1801 that is not a queue manager."""
+    """Run a server on port 1801 that is not a queue manager."""
 
     async def answer(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
@@ -354,7 +354,7 @@ async def test_names_that_nothing_can_be_sent_to_are_refused_by_name(
 
 
 async def typed(folder: Path, topology: Topology, *arguments: str) -> Done:
-    """Run a command about a node in this process, which runs meanwhile."""
+    """Run a command about a node that keeps running in this process."""
     file = folder / f"{topology.name}.toml"
     await trio.Path(file).write_text(as_toml(topology))
     place = ("--topology", file, "--directory", folder / topology.name)

@@ -1,4 +1,6 @@
-"""Queue managers as processes: acknowledged data is never lost, whatever is killed, and every error is one line."""
+"""Queue managers as processes: acknowledged data is never lost, whatever is killed, and every error is reported in one
+line.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ STRANGER = Guid(b"a stranger's guid"[:16])
 
 
 def shake_hands(client: Guid = STRANGER) -> bytes:
-    """Return the packets that open a session in the name of a queue manager."""
+    """Return the packets that open a session under the identity of a queue manager."""
     parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)
     return encode_packet(request) + encode_packet(parameters)
@@ -72,7 +74,7 @@ def spoilt(dice: random.Random) -> bytes:
 
 @pytest.fixture
 def chain() -> Topology:
-    """The nodes sender, intermediate and destination, at ports that were free a moment ago."""
+    """Return the nodes sender, intermediate and destination, on ports that were free a moment ago."""
     return load("three-node").with_free_ports()
 
 
@@ -221,7 +223,9 @@ async def test_garbage_closes_its_connection_with_a_reason_and_nothing_else(
 async def test_a_thousand_hostile_packets_close_a_thousand_sessions_each_with_a_reason(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Each stranger completes the handshake, then sends one packet, damaged by its seed, whole or in pieces."""
+    """Each stranger completes the handshake, and then sends one packet that is damaged at random, whole or in
+    pieces.
+    """
     dice = random.Random(2026)
     hostile = [spoilt(dice) for _ in range(1_000)]
     log = Log()
@@ -266,7 +270,7 @@ async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
 
 
 def times(lines: Iterable[dict[str, Any]]) -> int:
-    """Return how often the events in these lines happened; repeated events are counted."""
+    """Return how often the events in these lines happened; repetitions that a line reports are counted."""
     return sum(line.get("repeated", 1) for line in lines)
 
 
@@ -449,7 +453,7 @@ async def test_the_files_of_a_node_are_its_owner_s_alone_even_if_it_then_does_no
 async def test_a_node_may_open_more_files_than_a_shell_lets_its_programs(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Each neighbour and each client takes one file."""
+    """Each neighbor and each client needs one open file."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     node = NodeProcess(chain, "sender", tmp_path)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))

@@ -24,7 +24,10 @@ STRANGER = Guid(b"a stranger's guid"[:16])
 
 
 def a_chain(*asking: str, silent: Collection[str] = ()) -> Topology:
-    """Return sender, intermediate and destination at free ports; some nodes ask first, some do not answer."""
+    """Return sender, intermediate and destination on free ports.
+
+    The nodes in `asking` send a Ping first; those in `silent` do not answer Pings.
+    """
     topology = load("three-node").with_free_ports()
     nodes = {
         name: replace(
@@ -42,7 +45,7 @@ def a_request(cookie: int, *, manager: Guid = STRANGER) -> bytes:
 
 @pytest.fixture
 def stranger() -> Iterator[socket.socket]:
-    """A socket of a stranger whom no topology declares."""
+    """A socket of a stranger that no topology declares."""
     with socket.socket(type=socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.setblocking(False)
@@ -50,7 +53,7 @@ def stranger() -> Iterator[socket.socket]:
 
 
 async def hear(stranger: socket.socket) -> Ping:
-    """Return the next response."""
+    """Return the next response that the stranger receives."""
     await trio.lowlevel.wait_readable(stranger)
     return ping_packet.decode(stranger.recv(100))
 
@@ -69,7 +72,7 @@ async def test_a_chain_delivers_whoever_of_it_asks_first(tmp_path: Path, asking:
 
 
 async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_path: Path) -> None:
-    """At first nothing has the port, then a silent program, then the neighbour itself."""
+    """At first nothing listens on the port, then a silent program does, and then the neighbor itself."""
     chain = a_chain("sender")
     address = chain.nodes["intermediate"].ping_address
     log = Log()
@@ -195,7 +198,9 @@ async def test_a_declared_ping_port_that_is_taken_or_reached_from_outside_is_ref
 
 
 async def test_a_node_whose_usual_ping_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
-    """The node's user has not requested that port, so the node starts. It asks nobody first, even if it should."""
+    """The node's user has not requested that port, so the node starts. It sends no Pings before it calls, even if it
+    should.
+    """
     chain = a_chain("sender")
     sender = replace(chain.nodes["sender"], ping=None, host="127.0.77.1")
     chain = replace(chain, nodes={**chain.nodes, "sender": sender})

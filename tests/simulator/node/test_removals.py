@@ -45,7 +45,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 async def failed(desk: Client, body: bytes) -> MessageId:
-    """Return a message that a trigger would have put into the error queue, and its earlier name."""
+    """Put a message into the error queue as a trigger would; return the identifier that it had before."""
     await desk.send("orders", body, transactional=True)
     async with desk.transaction("orders") as taken:
         note = FailureNote(failure="business error", message=str(taken[0].id), queue=r"desk\orders")

@@ -1,4 +1,6 @@
-"""Stores of real nodes that are moved away, restored, copied, or only killed: messages accepted afterwards arrive."""
+"""Real nodes whose stores are moved away, restored or copied, or that are only killed: messages accepted afterwards
+arrive.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def notes(first: int, count: int) -> list[Draft]:
 
 
 async def taken(client: Client, count: int, queue: str = "notes") -> list[int]:
-    """Return the bodies of `count` messages, in the order in which they come."""
+    """Return the numbers in the bodies of `count` messages, in the order in which they arrive."""
     bodies: list[int] = []
     while len(bodies) < count:
         found = await client.receive(queue, limit=500, timeout_s=20)
@@ -75,7 +77,7 @@ def files_of(node: NodeProcess) -> list[Path]:
 
 
 def back_up(node: NodeProcess) -> Path:
-    """Copy the store of a node that does not run."""
+    """Copy the store of a node that is not running."""
     (folder := node.directory / "backup").mkdir()
     for each in files_of(node):
         shutil.copy(each, folder)
@@ -112,7 +114,9 @@ async def test_what_is_accepted_after_a_store_was_moved_away_arrives(pair: Topol
 async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_has_is_in_doubt(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """Everything in the copy is still on its way at first, and 300 more messages are delivered after it was made."""
+    """Everything in the copy is still on its way at first, and 300 more messages are delivered after the copy was
+    made.
+    """
     async with processes(pair, tmp_path) as nodes:
         sender, destination = nodes["sender"], nodes["destination"]
         await kill(destination)
@@ -159,7 +163,9 @@ async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_ha
 async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_is_lost(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """The client was killed before it heard the answer, and asks a restored store, which knows nothing about it."""
+    """The client was killed before it heard the answer. It asks a restored store, which knows nothing about the
+    request.
+    """
     journal, stores = tmp_path / "client.journal", tmp_path / "stores"
     stores.mkdir()
     (file := tmp_path / "topology.toml").write_text(as_toml(pair))
@@ -301,7 +307,7 @@ for delay_s in map(float, sys.argv[2:]):
 
 
 async def live(topology: Topology, folder: Path) -> int:
-    """Run a node, and a client that sends all the time and notes the identifiers."""
+    """Run a node, and a client that sends messages all the time and notes their identifiers."""
     from mqproto.simulator.node.node import run_node
 
     with (folder / "node.log").open("a") as log, (folder / "sent").open("ab", buffering=0) as sent:
@@ -320,9 +326,9 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Yield delays before kills, in seconds: many within the start, some much later.
+    """Return delays before kills, in seconds: many are within the start, some are much longer.
 
-    Each tenth is 0: kill once something was sent, however long that takes.
+    Every tenth delay is 0, which means that the kill comes once something was sent, however long that takes.
     """
     dice = random.Random(os.urandom(8))
     return [dice.choice((0.05, 0.4, 1.2)) * dice.random() if each % 10 else 0 for each in range(count)]

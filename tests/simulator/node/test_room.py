@@ -1,4 +1,4 @@
-"""A quota that the disk has no room for is reported at the start, and when the room runs out."""
+"""A quota that is larger than the free space on the disk is reported at the start, and when the space runs out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.examples import a_user_message
 from tests.simulator.running import DESTINATION, Log, running, until, until_sent
 
 TAIL_BYTES = 100
-"""The size of the last part of a large packet, which comes at the same moment as those of others."""
+"""The size of the last part of a large packet, which arrives at the same moment as those of other packets."""
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:

@@ -1,4 +1,4 @@
-"""Strangers together get a share of a node's time, and all their hosts get equal parts of it."""
+"""All strangers together get a share of a node's time, and each of their hosts gets an equal part of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_the_connections_of_a_host_are_served_as_they_come_and_none_twice_
     dice = random.Random(seed)
     shares, began, count = Shares(25), trio.current_time(), dice.randint(2, 12)
     turns: list[tuple[float, float, int]] = []
-    """For each read, when the connection came, when it was read, and which connection it was."""
+    """For each read, the times at which the connection asked for its turn and got it, and the connection's number."""
     cost_s = 0.0
 
     async def connection(number: int, least_s: float) -> None:

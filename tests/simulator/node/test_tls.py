@@ -1,4 +1,4 @@
-"""TLS between nodes: who is admitted, who is refused and told why, and that the packets are the same as without TLS."""
+"""TLS between nodes: who is admitted, and who is refused and told why; the packets are the same as without TLS."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Caller: TypeAlias = Callable[[Topology, Path], tuple[Topology, ssl.SSLContext]]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """The nodes sender and destination with TLS between them, at ports that were free a moment ago."""
+    """Return the nodes sender and destination, with TLS between them, on ports that were free a moment ago."""
     return over_tls(load("pair"), tmp_path).with_free_ports()
 
 
@@ -88,7 +88,7 @@ def showing(
     protocol: int = ssl.PROTOCOL_TLS_CLIENT,
     version: ssl.TLSVersion | None = None,
 ) -> ssl.SSLContext:
-    """Return a TLS client for tests that accepts what AUTHORITY has signed, and shows a certificate if it has one."""
+    """Return TLS settings that accept what AUTHORITY has signed, and show a certificate if one is given."""
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
     AUTHORITY.configure_trust(context)
@@ -101,7 +101,7 @@ def showing(
 
 @asynccontextmanager
 async def shaken(topology: Topology, context: ssl.SSLContext) -> AsyncIterator[STREAM]:
-    """Connect to the TLS port of `destination`, up to the peer's end of the handshake."""
+    """Connect to the TLS port of `destination`; yield the stream after the handshake."""
     async with await trio.open_tcp_stream(*tls_of(topology, "destination").address) as below:
         stream = STREAM(below, context)
         await stream.do_handshake()
@@ -135,7 +135,10 @@ async def test_a_pinned_neighbour_is_let_in(pair: Topology, tmp_path: Path, vers
 
 
 def an_authority_and_what_it_signed(folder: Path) -> tuple[tuple[Path, Path], tuple[Path, Path]]:
-    """Write the files of both; the second includes the chain that leads to the first."""
+    """Write the files of an authority, and those of a certificate that it has signed.
+
+    The certificate's file includes the chain that leads to the authority.
+    """
     authority = trustme.CA()
     own = folder / "authority.pem", folder / "authority.key"
     own[1].touch(0o600)
@@ -236,7 +239,7 @@ async def test_a_pinned_neighbour_that_presents_the_guid_of_another_is_refused_a
 async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
     signed_by: str, pair: Topology, tmp_path: Path
 ) -> None:
-    """Somebody has put another server in its place."""
+    """Somebody has put another server in the neighbor's place."""
     impostor = issue(tmp_path, "impostor")
     if signed_by == "the pinned one":
         pinned, impostor = an_authority_and_what_it_signed(tmp_path)
@@ -265,7 +268,7 @@ async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
 async def test_a_neighbour_that_does_not_take_our_certificate_is_named_with_what_it_says(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """The neighbour knows another certificate of ours, from before a renewal."""
+    """The neighbor knows another certificate of ours, from before a renewal."""
     log = Log()
     outdated = with_files(pair, "sender", *issue(tmp_path, "outdated"))
     async with running(outdated, "destination", tmp_path), running(pair, "sender", tmp_path, log):
@@ -288,7 +291,7 @@ async def test_certificates_that_have_signed_themselves_serve_as_well(pair: Topo
 
 
 async def delivered(topology: Topology, frm: str, queue: str, directory: Path) -> bytes:
-    """Send a message, and receive it at its destination."""
+    """Send a message, and receive it at its destination; return its body."""
     to, name = queue.split("\\")[0], queue.split("\\")[-1]
     async with connect(topology, frm, directory) as client:
         await client.send(queue, b"a message", transactional=True)
@@ -425,7 +428,10 @@ class Door:
         self.refusals += [(note.facts["peer"], note.facts["reason"]) for note in notes]
 
     async def called(self) -> Guid | None:
-        """Call as `sender`, and return who the caller is taken for; then close, before the place is free again."""
+        """Call as `sender`; return the queue manager that the caller is taken for.
+
+        The connection is closed before its place is free again.
+        """
         ours, theirs = socket.socketpair()
         caller = Handshakes(self._of("sender"), self._note)
         taken_for: list[Guid] = []
@@ -549,7 +555,7 @@ async def both_ends(
 
 
 async def all_of(connection: Connection) -> bytes:
-    """Return everything that comes, to the end."""
+    """Return everything that arrives until the connection ends."""
     received = b""
     while True:
         await connection.readable()
@@ -561,7 +567,7 @@ async def all_of(connection: Connection) -> bytes:
 
 
 async def read_from(connection: Connection, size: int) -> bytes:
-    """Return `size` bytes, as they come."""
+    """Return the next `size` bytes, once they have arrived."""
     received = b""
     while len(received) < size:
         await connection.readable()
@@ -600,7 +606,7 @@ async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_h
 
 
 async def test_nobody_is_told_that_there_is_something_to_read_where_nothing_is(pair: Topology) -> None:
-    """A node that is told so would be busy with each silent neighbour."""
+    """A node that was told this would be kept busy by each silent neighbor."""
     async with both_ends(pair, *socket.socketpair()) as (ours, theirs):
         assert ours.read() is None
         async with trio.open_nursery() as nursery:
@@ -645,7 +651,7 @@ async def test_what_comes_with_the_end_of_the_handshake_is_read_though_the_syste
 
 
 async def test_an_end_is_told_though_the_peer_waits_for_ours_before_it_closes(pair: Topology) -> None:
-    """stunnel does this: it sends close_notify, and keeps the TCP connection."""
+    """stunnel does this: it sends close_notify, and keeps the TCP connection open."""
     here, there = socket.socketpair()
     destination = certificates_of(pair, pair.nodes["destination"])
     assert destination is not None
@@ -778,7 +784,7 @@ async def test_a_capture_has_the_messages_that_cross_inside_at_both_ends(
 
 @asynccontextmanager
 async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
-    """Run stunnel as it is used in the field; it listens at all its services when the block begins."""
+    """Run stunnel as it is used in the field; it listens for all its services when the block begins."""
     file = folder / "stunnel.conf"
     file.write_text(f"foreground = yes\npid =\nsyslog = no\ndebug = info\n{configuration}", "utf-8")
     process = await trio.lowlevel.open_process(
@@ -812,7 +818,9 @@ async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
 async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_ways(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """stunnel has the certificate of `sender`, calls `destination` for it, and is called instead of it."""
+    """stunnel has the certificate of `sender`; it calls `destination` on behalf of `sender`, and is called in its
+    place.
+    """
     sender, destination = tls_of(pair, "sender"), tls_of(pair, "destination")
     outward = reserved_address()
     common = f"cert = {sender.certificate}\nkey = {sender.key}\nCAfile = {destination.certificate}\nverifyPeer = yes\n"
@@ -876,7 +884,9 @@ async def test_a_link_over_tls_is_cut_and_stalled_like_any_other(tmp_path: Path)
 async def test_the_plain_port_gives_a_neighbour_with_tls_nothing_and_what_is_said_in_its_name_harms_nothing(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """A program at the neighbour's own address presents its GUID, takes a session, and sends in its name."""
+    """A program at the neighbor's own address presents the neighbor's GUID, opens a session, and sends in the
+    neighbor's name.
+    """
     log = Log()
     sender, destination = pair.nodes.values()
     forged = a_user_message(

@@ -1,4 +1,4 @@
-"""Sockets between neighbours; whole conversations are in test_node.py."""
+"""Sockets between neighbors; whole conversations are in test_node.py."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_an_address_that_does_not_answer_takes_its_share_of_the_time_and_n
 
 
 class Troubled(socket.socket):
-    """A listener whose next calls of `accept` fail like this."""
+    """A listener whose next calls of `accept` fail with the given errors."""
 
     def __init__(self, *troubles: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Troubled(socket.socket):
 async def test_who_calls_in_a_moment_of_trouble_is_accepted_after_it(
     trouble: int, pause_s: float, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """If there is no free descriptor, the node is not kept busy until there is one."""
+    """If no descriptor is free, the node does not keep itself busy until one is."""
     with Troubled(trouble, trouble) as listener, socket.create_connection(listener.getsockname()) as caller:
         accepted, host = await accept(listener)
         with accepted:
@@ -131,7 +131,9 @@ async def test_a_listener_that_cannot_be_used_any_more_says_so() -> None:
 async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The core is told nothing about such a connection, because it would have no `opened` for it."""
+    """The core is told nothing about such a connection, because it has already given up the connection that `opened`
+    would report.
+    """
     core: Any = SimpleNamespace()
     transports = Transports(core, TurnFeed(), Clock(), "127.0.0.1", Settings(), read_buffer())
     connected: list[socket.socket] = []
@@ -152,7 +154,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
 
 
 class Listening:
-    """Replaces the core: it keeps what neighbours send."""
+    """Replaces the core: it keeps what neighbors send."""
 
     def __init__(self) -> None:
         self.came: list[bytes] = []
@@ -180,7 +182,7 @@ class Listening:
 
 
 class Steps(trio.abc.Instrument):
-    """Counts how often the tasks run that serve a connection."""
+    """Counts how often the tasks that serve a connection run."""
 
     def __init__(self) -> None:
         self.count = 0

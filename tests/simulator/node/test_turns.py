@@ -84,9 +84,9 @@ async def test_what_happens_while_a_batch_is_carried_out_is_the_next_ones() -> N
 async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop may go on before a feeder runs again.
+    """The loop may continue before a feeder runs again.
 
-    Then an empty batch with a slow flush made a byte seem expensive.
+    If it did, an empty batch with a slow flush used to make a byte seem expensive.
     """
     now_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)

@@ -1,4 +1,4 @@
-"""docs/why/way.md: the stations of a message are there, and one message passes them in this order."""
+"""docs/why/way.md: the stations of a message that it names exist, and a message passes them in this order."""
 
 from __future__ import annotations
 

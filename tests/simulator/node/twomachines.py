@@ -1,4 +1,5 @@
-"""Two machines on one: the commands of docs/how-to/two-machines.md for each, in namespaces with a wire between them.
+"""Two machines on one: each runs its commands of docs/how-to/two-machines.md in a namespace, with a wire between the
+two.
 
 python -m tests.simulator.node.twomachines FOLDER
 
@@ -19,7 +20,10 @@ from tests.test_readme import blocks, commands, how_to, shows
 
 ADDRESSES: Final = {"shop": "10.9.0.1", "office": "10.9.0.2"}
 CALLS_OUT: Final = ("shop", "nft add rule inet filter output tcp dport 1801 accept")
-"""docs/how-to/ports.md describes this in words: a firewall that also limits outgoing connections."""
+"""A machine, and a command that makes its firewall also limit outgoing connections.
+
+docs/how-to/ports.md describes this in words.
+"""
 FIREWALL: Final = """
 table inet filter {
     chain input { type filter hook input priority 0; policy drop; iif lo accept; ct state established accept; }
@@ -28,17 +32,18 @@ table inet filter {
 """
 END: Final = "that was all: "
 READY: Final = "ready "
-"""A node that was started in the background prints this at last."""
+"""The beginning of the line that a node in the background prints once it has started."""
 PASSES: Final = "mqproto explain "
-"""The beginning of a command whose report about a connection holds for seconds, and soon holds again; on a busy machine
-the first look comes too late.
+"""The beginning of a command whose report about a connection is true for some seconds, and soon true again.
+
+On a busy machine, the first look comes too late.
 """
 LOOKS: Final = 40
 IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{1,10}\b")
 
 
 class Machine:
-    """A shell at a machine; it remembers what was typed before."""
+    """A shell on a machine; it remembers what was typed before."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -65,10 +70,10 @@ class Machine:
         self.type(f"nft -f - <<'EOF'\n{FIREWALL}\nEOF")
 
     def type(self, command: str) -> str:
-        """Return the output of a command; of one in the background, until it is ready.
+        """Return the output of a command; for one in the background, the output until it is ready.
 
         Raises:
-            SystemExit: it failed.
+            SystemExit: the command failed.
         """
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
@@ -97,7 +102,7 @@ def run(*command: str) -> None:
 def walk(machines: dict[str, Machine]) -> None:
     """Type the commands of the README, and check that each prints what the README shows.
 
-    Identifiers differ each time: where one is shown there has to be one, and the same everywhere.
+    Identifiers differ each time: wherever one is shown, one must be printed, and the same one everywhere.
 
     Raises:
         SystemExit: a command prints something else.

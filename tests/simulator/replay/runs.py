@@ -45,8 +45,9 @@ from tests.simulator.running import running
 
 TIMEOUT_S = 10.0
 LOOK_S = 0.02
-"""The time, in seconds, between two looks at something that nobody reports. Time has to pass, or an idle clock would
-stand still.
+"""The time, in seconds, between two checks of something that nobody reports.
+
+Time has to pass, or an idle clock would stand still.
 """
 
 
@@ -57,7 +58,7 @@ async def nodes(
     detours: dict[tuple[str, str], tuple[str, int]] | None = None,
     only: str = "",
 ) -> AsyncIterator[None]:
-    """Run all nodes of a topology, or one of them, each finding its neighbours through the detours."""
+    """Run all nodes of a topology, or only one of them; each finds its neighbors through the detours."""
     async with AsyncExitStack() as stack:
         for name in topology.nodes:
             if name == only or not only:
@@ -90,13 +91,13 @@ async def received(client: Client, queue: str, count: int) -> list[ReceivedMessa
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds that nobody reports."""
+    """Wait until a condition holds, if nothing reports that it does."""
     while not holds():  # noqa: ASYNC110
         await trio.sleep(LOOK_S)
 
 
 async def settled(client: Client) -> None:
-    """Wait until everything that a node has sent is answered."""
+    """Wait until everything that a node has sent is acknowledged."""
     while True:
         if not any(queue.waiting or queue.unread for queue in (await client.queues()).outgoing):
             return
@@ -109,7 +110,7 @@ def contents(messages: list[ReceivedMessage]) -> list[tuple[str, int, bytes]]:
 
 
 async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) -> Report:
-    """Replay a capture to the program that listens at an address."""
+    """Replay a capture to the program that listens on an address."""
     where = to if isinstance(to, str) else f"{to[0]}:{to[1]}"
     arguments: dict[str, Any] = {"timeout_s": TIMEOUT_S, "to": where, **options}
     try:
@@ -122,7 +123,7 @@ async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) 
 async def consuming(
     topology: Topology, name: str, directory: Path, *queues: str
 ) -> AsyncIterator[list[ReceivedMessage]]:
-    """Run an application that receives everything that comes to some queues of a node."""
+    """Run an application that receives everything that arrives in some queues of a node."""
     found: list[ReceivedMessage] = []
 
     async def receive(queue: str) -> None:
@@ -143,7 +144,7 @@ Manners = Callable[[trio.SocketStream], Any]
 
 @asynccontextmanager
 async def listening(manners: Manners) -> AsyncIterator[tuple[str, int]]:
-    """Run a server that treats each connection like this; return its address."""
+    """Run a server that treats each connection in the given manner; yield its address."""
     async with trio.open_nursery() as nursery:
         [listener] = await nursery.start(partial(trio.serve_tcp, _forgiving(manners), 0, host="127.0.0.1"))
         yield listener.socket.getsockname()
@@ -171,7 +172,7 @@ def texts(report: Report) -> list[str]:
 
 @asynccontextmanager
 async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[str, int]]]:
-    """Run only the destination of the pair, fresh, with an application that receives orders."""
+    """Run only the destination of the pair, with a new store; yield the topology and its address."""
     topology, folder = a_pair(), tmp_path / "fresh"
     folder.mkdir()
     async with nodes(topology, folder, only="destination"):
@@ -179,7 +180,7 @@ async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[s
 
 
 async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report:
-    """Play a capture in which all went well to a destination of the pair."""
+    """Play a capture in which everything went well to the destination of the pair."""
     async with (
         a_destination(tmp_path) as (topology, address),
         consuming(topology, "destination", tmp_path / "fresh", "orders"),
@@ -188,7 +189,7 @@ async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report
 
 
 def to_orders(topology: Topology, *numbers: int, **changes: Any) -> list[UserMessage]:
-    """Return messages from the pair's sender to its orders."""
+    """Return messages from the pair's sender to the destination's orders."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     names: dict[str, Any] = {
         "source": sender.guid,
@@ -209,7 +210,10 @@ def of_pair(topology: Topology) -> list[Said]:
 def a_talk(
     topology: Topology, order: Sequence[int], pause_s: float = 0.0, *, final_ack: bool = False
 ) -> list[Said]:
-    """Let the pair's sender send in this order, and pause before the last message; all are acknowledged."""
+    """Return a conversation in which the pair's sender sends in this order, with a pause before the last message.
+
+    All messages are acknowledged.
+    """
     ends: dict[str, Any] = {"source": topology.nodes["destination"].guid, "to": topology.nodes["sender"].guid}
     messages = to_orders(topology, *order)
     answers = [an_order_ack(max(order), **ends)]

@@ -188,7 +188,10 @@ def test_the_speed_is_the_peers_own_unless_bytes_are_played(
 
 
 class TwoAddresses(trio.abc.HostnameResolver):
-    """A name whose first address is unused, like localhost's if a program listens only on IPv4."""
+    """A resolver that gives each name two addresses, the first of which is unused.
+
+    This is the case for localhost if a program listens only on IPv4.
+    """
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (it, port)) for it in ("127.0.0.9", "127.0.0.1")]
@@ -293,7 +296,7 @@ async def test_a_stranger_hears_why_no_order_ack_may_come(tmp_path: Path, idle_c
 
 
 async def record(capture: Path, folder: Path) -> None:
-    """Record a run of the pair as processes."""
+    """Record a run of the pair, each node in a separate process."""
     topology = load("pair").with_free_ports()
     with capture.open("wb") as file:
         recorder = Recorder(file)
@@ -339,7 +342,7 @@ async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(
 
 
 def run_and_read(arguments: list[str]) -> tuple[int, str]:
-    """Run the command in a separate process; return its output."""
+    """Run the command in a separate process; return its status and output."""
     command = [sys.executable, "-m", "mqproto.simulator.cli.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ, check=False)
     return done.returncode, done.stdout
@@ -384,6 +387,8 @@ async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, id
 
 
 def without_figures(text: str) -> list[str]:
-    """Return the lines of a text with # for every number, address and file of numbers, however wide."""
+    """Return the lines of a text with # for every number, address and file name made of numbers, whatever their
+    width.
+    """
     tidy = re.sub(r" +", " ", re.sub(r"\b\d+(?:[.:,]\d+)*\b", "#", text))
     return [line.strip() for line in tidy.splitlines()]

@@ -1,4 +1,4 @@
-"""One message of a capture: how it is named, which packets of it are played, and the same as a new message."""
+"""One message of a capture: how it is named, which of its packets are played, and how it is sent as a new message."""
 
 from __future__ import annotations
 

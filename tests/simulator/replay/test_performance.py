@@ -1,4 +1,4 @@
-"""The packets to send and their times, the answers, and those that are still missing."""
+"""The packets to send and when to send them, and the answers: those that came and those still missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peer's messages are accepted in order and once, and acknowledged like a destination's."""
+"""The peer's messages are accepted in order and once, and are acknowledged as a destination would."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def a_script(path: Path) -> Script:
 
 
 def a_conversation(script: Script, sent: int) -> Answers:
-    """Return the account of a script's messages, some of which were sent; nothing was answered."""
+    """Return the account of a script's messages, the first `sent` of which were sent; nothing was answered."""
     live = Answers()
     for message in script.messages:
         live.expect(message.identity, message.place)

@@ -69,7 +69,7 @@ def test_numbers_begin_with_one_have_no_holes_and_keep_their_order(numbers: list
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=10))
 def test_all_sequences_of_one_sender_to_one_queue_become_one_newer_than_any(ordinals: list[int]) -> None:
-    """A later sequence, which has the higher identifier, stays behind the earlier one."""
+    """A later sequence, which has the higher identifier, remains after the earlier one."""
     counts = dict.fromkeys(range(1, 4), 0)
     messages = []
     for place, ordinal in enumerate(sorted(ordinals)):

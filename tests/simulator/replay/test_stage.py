@@ -105,7 +105,7 @@ async def test_a_recorded_run_is_played_to_a_fresh_topology_and_the_same_message
 
 
 async def test_what_was_played_once_may_be_played_again(tmp_path: Path, idle_clock: MockClock) -> None:
-    """Neither is taken for a duplicate of the other, or of the captured one."""
+    """Neither replay's messages are taken for duplicates of the other's, or of the captured ones."""
     async with a_destination(tmp_path) as (topology, address):
         notes = topology.nodes["destination"].queue("notes").identifier
         messages = [
@@ -250,7 +250,7 @@ async def test_the_capture_is_played_at_its_own_speed_or_another(
 
 
 def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
-    """Return messages from the pair's destination to its sender's replies."""
+    """Return messages from the pair's destination to the sender's replies."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     return to_orders(
         topology,
@@ -265,7 +265,9 @@ def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
 async def test_the_captured_server_is_played_to_a_live_client(
     tmp_path: Path, known: bool, idle_clock: MockClock
 ) -> None:
-    """The replay accepts messages, acknowledges them, and sends its own, as the queue manager that is asked for."""
+    """The replay accepts messages, acknowledges them, and sends its own, under the identity of the queue manager that
+    the client asks for.
+    """
     topology = a_pair()
     replies = to_replies(topology, 1, 2)
     talk = [

@@ -1,4 +1,4 @@
-"""A captured conversation is spoken again, and differences in the peer's behaviour are found."""
+"""A captured conversation is spoken again, and differences in the peer's behavior are found."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_missing_order_ack_is_found(
 async def test_an_order_ack_that_stops_short_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
-    """The peer forgets the last message of each sequence."""
+    """The peer leaves out the last message of each sequence when it acknowledges."""
     sound = Outbound._acknowledge
 
     def acknowledge(self: Outbound, message: UserMessage, reply_to: Any) -> None:

@@ -1,4 +1,4 @@
-"""A part played as it was captured: every byte, in order, with the waits of the capture."""
+"""A part is played as it was captured: every byte, in order, with the pauses of the capture."""
 
 from __future__ import annotations
 

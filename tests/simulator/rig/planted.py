@@ -2,8 +2,8 @@
 
 PLANTED="doubled altered" python -m tests.simulator.rig.planted node destination ...
 
-A message's number decides what happens to it, so the same happens when the message is received again. Messages behind a
-lost one may never come, so PLANTED can name the faults that messages have; by default all.
+A message's number decides what happens to it, so the same happens when the message is received again. Messages after a
+lost one may never arrive, so PLANTED can name the faults that messages have; by default, they have all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from mqproto.turn.effects import Received
 from mqproto.wire.glance import body_of, identifier_of
 
 PLANTED: Final = os.environ.get("PLANTED", "lost doubled altered swapped").split()
-"""The faults that messages have: every tenth has one of these, in turn; it is swapped only if another comes with it."""
+"""The faults that messages have: one message in ten has one of these faults, in turn.
+
+A message is swapped only if another one arrives with it.
+"""
 as_frame, accept = service._messages, transport.accept
 
 

@@ -1,4 +1,4 @@
-"""Commands by hand within one process; tests/simulator/cli/test_running.py tests them on the command line."""
+"""Commands given by hand within one process; tests/simulator/cli/test_running.py tests them on the command line."""
 
 from __future__ import annotations
 

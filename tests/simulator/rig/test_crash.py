@@ -1,4 +1,4 @@
-"""A shorter crash run; it finds faults: a disk that forgets, and a node that does not come back."""
+"""A shorter crash run, which also finds faults: a disk that forgets, and a node that does not come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo, shorter: real processes, real sockets, real disks, real kills."""
+"""A shorter demo: real processes, real sockets, real disks, real kills."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 
 
 def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
-    """Check that `mqproto analyse` says about the capture what the demo's own proof has seen in it."""
+    """Check that what `mqproto analyse` says about the capture agrees with what the demo's own proof saw in it."""
     tables = Tables(folder)
     result = analyse([report.capture], tables, LocalEngine(), names=names_of(short()))
     assert {severity for severity, _ in result.codes} <= {"note"}

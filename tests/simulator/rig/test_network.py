@@ -74,7 +74,7 @@ async def running_link(
 
 
 async def receive_all(end: Socket) -> bytes:
-    """Receive everything up to the other side's end."""
+    """Receive everything until the other side has ended."""
     parts = []
     while part := await end.recv(1 << 16):
         parts.append(part)
@@ -93,7 +93,7 @@ async def send_and_finish(end: Socket, data: bytes) -> None:
 
 
 async def is_reset(end: Socket) -> bool:
-    """Whether this end sees RST instead of an orderly end."""
+    """Return whether this end of a connection is reset instead of closed in an orderly way."""
     try:
         while await end.recv(1 << 16):
             pass
@@ -103,7 +103,7 @@ async def is_reset(end: Socket) -> bool:
 
 
 def waiting_bytes(end: Socket) -> int:
-    """Return how many bytes could be read at once; they stay there."""
+    """Return how many bytes could be read immediately, without taking them."""
     with socket.socket(fileno=socket.dup(end.fileno())) as twin:
         twin.setblocking(False)
         try:
@@ -113,7 +113,7 @@ def waiting_bytes(end: Socket) -> int:
 
 
 def fill_backlog(target: Socket) -> list[socket.socket]:
-    """Connect so many clients of the target itself that the kernel lets the next one wait."""
+    """Connect clients directly to the target, until the kernel lets the next one wait."""
     target.listen(0)
     fillers = []
     for _ in range(200):
@@ -126,7 +126,7 @@ def fill_backlog(target: Socket) -> list[socket.socket]:
 
 
 async def fill(end: Socket) -> int:
-    """Send until nothing more is accepted; return how many bytes were."""
+    """Send until nothing more is accepted; return the number of accepted bytes."""
     sent_bytes = 0
     with trio.move_on_after(20), socket.socket(fileno=socket.dup(end.fileno())) as twin:
         twin.setblocking(False)
@@ -255,7 +255,7 @@ async def test_a_link_that_refused_listens_at_the_same_address_when_restored() -
 
 
 class WhileProcessesStart(LinkProxy):
-    """While a process is being started, it has a copy of each of our sockets until it executes its program."""
+    """Keeps a copy of each socket, as a process does that is being started, until it executes its program."""
 
     copies: ClassVar[list[socket.socket]] = []
 
@@ -343,7 +343,9 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
 
 
 async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
-    """In an earlier version data still waited for its time, and a reset then removed it from a link that worked."""
+    """In an earlier version, data continued to wait for its time, and a reset then removed it from a link that
+    worked.
+    """
     async with running_link() as ends:
         client, server = await ends.pair()
         with client, server:

@@ -13,7 +13,9 @@ from mqproto.simulator.rig.observer import LOOK_S, NodeCount, Observer
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:
-    """Return the status of a node that has sent `resent` messages again, and has `waiting` in each of two queues."""
+    """Return the status of a node that has resent `resent` messages and has `waiting` messages in each of two
+    queues.
+    """
     local: Any = SimpleNamespace(waiting=waiting)
     outgoing: Any = SimpleNamespace(waiting=waiting)
     return NodeStatus(
@@ -22,7 +24,7 @@ def status(resent: int, waiting: int = 0) -> NodeStatus:
 
 
 class Node:
-    """A node that reports one status after the other; None is the end of its process."""
+    """A node that reports one status after another; None stands for the end of its process."""
 
     def __init__(self, *statuses: NodeStatus | None) -> None:
         self.statuses = list(statuses)

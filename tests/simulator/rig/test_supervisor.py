@@ -30,7 +30,7 @@ from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.typed import TIMEOUT_S
 
 FORKED: Final = pytest.mark.usefixtures("forked_programs")
-"""Starts a test's nodes as forks; other tests cover the start of an interpreter."""
+"""Makes a test start its nodes as forks; other tests cover the start of an interpreter."""
 ORPHANS = """
 import sys, trio
 from pathlib import Path
@@ -216,7 +216,7 @@ def test_the_reason_is_the_last_line_that_the_command_printed(tmp_path: Path) ->
 
 
 def modes_of(folder: Path, *others: Path) -> dict[str, int]:
-    """Return the permissions of the files in a folder, and of others."""
+    """Return the permissions of the files in a folder, and of some other files."""
     return {path.name: path.stat().st_mode & 0o777 for path in [*folder.iterdir(), *others]}
 
 

@@ -1,4 +1,6 @@
-"""Every oracle in every run finds the faults planted for it by a faulty node; each blank has a reason."""
+"""In every run, every oracle finds the faults that a faulty node has planted for it; each blank in the table has a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ ELSEWHERE = {
     "validate": {RunOracle.DOUBLED, RunOracle.REORDERED, RunOracle.AUDIT},
     "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
-"""For each run, the oracles that other tests check. A trigger takes one message at a time, and its history drops
-repeated ones: test_demo.py plants these. The first message that does not come ends the run of all ways: test_ends.py
-plants faults that are not found by then.
+"""For each run, the oracles that other tests check.
+
+A trigger takes one message at a time, and its history drops repeated messages; test_demo.py plants these faults. The
+first message that does not arrive ends the run of all ways; test_ends.py plants the faults that are not found by then.
 """
 
 PLANTED = {
@@ -44,8 +47,9 @@ PLANTED = {
     "validate": ("altered", "lost"),
     "ends": ("lost",),
 }
-"""The faults of messages in each run, as one list for each time that it runs; other runs have all faults at once.
-Messages behind a lost one may not come, so a loss hides other faults.
+"""The faults of messages in each run: one text of faults for each time that it runs.
+
+A run that is not listed has all faults at once. Messages after a lost one may not arrive, so a loss hides other faults.
 """
 
 

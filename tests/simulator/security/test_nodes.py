@@ -54,7 +54,7 @@ def certified(name: str) -> KeptKeyPair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """`office` and `shop`, each with keys; at `office` alice signs as well."""
+    """Return `office` and `shop`, each with keys; at `office`, alice signs as well."""
     (tmp_path / "alice.cer").write_bytes(certified("alice").certificate.pem())  # type: ignore[union-attr]
     for node, names in (("office", ["alice", SIGNING]), ("shop", [])):
         files = KeyFiles(keys_path(tmp_path, node), node)
@@ -87,7 +87,7 @@ async def received(folder: Path, queue: str = r"shop\orders") -> dict[str, objec
 
 
 async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topology, tmp_path: Path) -> None:
-    """One message is waiting: it is for the keys of that time, and its certificate is the earlier one."""
+    """One message is still waiting: it was encrypted for the keys of that time, and has the earlier certificate."""
     log = Log()
     make = ("keys", "make", "--replace", "--bits", "1024", "--provider", "aes")
     async with running(pair, "office", tmp_path, log):
@@ -120,7 +120,9 @@ async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topolog
 async def test_who_sends_may_hear_of_new_keys_before_the_one_who_has_them(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """A node that is just starting is not told: it looks at the files before it refuses a message for other keys."""
+    """A node that is just starting is not told about new keys: it looks at the files before it refuses a message for
+    other keys.
+    """
     async with running(pair, "office", tmp_path), running(pair, "shop", tmp_path):
         await sent(tmp_path, r"shop\orders", "--encrypt", "--body", "before")
         await received(tmp_path)

@@ -1,4 +1,4 @@
-"""Private keys and session keys are looked for in everything that a node and its commands write."""
+"""Everything that a node and its commands write is searched for private keys and session keys."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def made() -> list[int]:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch, made: list[int]) -> set[bytes]:
-    """Everything that is looked for; all session keys are this one."""
+    """Return everything that is searched for; all session keys are made equal to SESSION_KEY."""
 
     def random(size: int) -> bytes:
         made.append(size)

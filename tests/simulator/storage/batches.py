@@ -67,7 +67,7 @@ guids = st.sampled_from([NODE, NEIGHBOUR])
 deadlines = st.none() | st.integers(0, 5)
 outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 8)
 away = st.sampled_from([-1, -5, -(2**62)])
-"""Stands for queues of sequences that gave up their places."""
+"""Draws stand-ins for the queues of sequences that gave up their places."""
 incoming_rows = st.builds(IncomingRow, guids, st.just(1) | away, *[integers] * 5, st.text(max_size=9))
 
 
@@ -83,7 +83,7 @@ outcome_rows = st.builds(
 
 @st.composite
 def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
-    """Draw a transaction with every kind of change, over existing messages. Its keys are new."""
+    """Draw a transaction with every kind of change, some of which affect existing messages. Its keys are new."""
     writes = Writes()
     for known in draw(st.lists(st.sampled_from(QUEUES), unique=True, max_size=2)):
         writes.queues.append(known._replace(on_hold=draw(st.booleans())))
@@ -112,9 +112,9 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
 
 
 def in_order(state: StoredState) -> StoredState:
-    """Return the state, with the tables that have no order sorted.
+    """Return the state, with those tables sorted that have no order.
 
-    Which places are free again depends on the log: none up to the last place in use.
+    Which places are free again depends on the log; here, all places after the last one in use are free.
     """
     state.queues[:] = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in state.queues]
     state.outgoing.sort()
@@ -136,7 +136,7 @@ def sequences_in(store: Store | Disk) -> list[IncomingRow]:
 
 
 def has(store: Store, model: Disk) -> bool:
-    """Check that the store has what the model has, without and with its log in the tables."""
+    """Return whether the store has the same content as the model."""
     return (
         messages_in(store) == messages_in(model)
         and store.size_bytes == model.size_bytes

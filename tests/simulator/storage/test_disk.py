@@ -1,6 +1,6 @@
-"""The disk in memory, in cases where SQLite's store cannot be asked: a crash during a commit, and a full disk.
+"""The in-memory disk, in cases that cannot be tried with SQLite's store: a crash during a commit, and a full disk.
 
-storage/test_store.py checks that it keeps the same data as the store on disk, for any transactions.
+storage/test_store.py checks that the in-memory disk keeps the same data as the store on disk, for any transactions.
 """
 
 from __future__ import annotations

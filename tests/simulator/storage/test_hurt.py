@@ -1,7 +1,7 @@
 """A damaged store has exactly what was committed, or reports the damage: never anything else.
 
-Each trial takes the store that a process has left, after a stop or a kill, damages one of its files, and reads
-everything. Here there are about a hundred trials; MQPROTO_HURTS is their number for longer runs.
+Each trial takes the store that a process has left after a stop or a kill, damages one of its files, and reads
+everything. By default, there are about a hundred trials; MQPROTO_HURTS sets their number for longer runs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.simulator.storage.batches import in_order, messages_in
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "400"))
 LENGTHS: Final = (17, 38)
-"""How many transactions there are before the process ends: first up to an earlier moment, from which files are
-restored, then up to now.
+"""The numbers of transactions up to an earlier moment, from which files are restored, and up to the end of the
+process.
 """
 HURTS: Final = (
     "flip",
@@ -53,7 +53,7 @@ Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 
 
 class Left(NamedTuple):
-    """The files that a process has left, and those of an earlier moment; and what was committed."""
+    """The files that a process has left, those of an earlier moment, and the content that was committed."""
 
     kind: str
     files: dict[str, bytes]
@@ -66,7 +66,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """Return all files except locks, and SQLite's shared memory, which is made again."""
+    """Return all files except locks and SQLite's shared memory, which is made again anyway."""
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
@@ -75,7 +75,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def left_by(folder: Path, seed: int, kind: str) -> Left:
-    """Commit a series in several lives, the last of which is stopped or killed; return its files."""
+    """Commit a series in several lives, the last of which is stopped or killed; return the files that are left."""
     folder.mkdir()
     path, model, moments = folder / "a.sqlite", Disk(), []
     batches = series(seed, LENGTHS[-1])
@@ -215,7 +215,7 @@ def stopped(all_left: list[Left]) -> Left:
 
 
 def refused(files: dict[str, bytes], left: Left) -> bool:
-    """Whether the damage is reported; if it is not, nothing may differ from before."""
+    """Return whether the damage is reported, after checking that nothing differs if it is not."""
     try:
         found, notices = found_in(files)
     except StoreError:

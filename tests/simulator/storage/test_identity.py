@@ -1,4 +1,4 @@
-"""The life with which a store continues: every way in which a store and its life file can meet."""
+"""The life with which a store continues, for every combination of a store and a life file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEIL
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, numbers, one
 
 CEILING = 5_000_000_000
-"""The limit of MessageIDs that the store has given: they have gone round once."""
+"""The limit of the MessageIDs that the store has given out; they have wrapped around once."""
 
 
 def begin(store: Store) -> NewLife | None:
@@ -35,7 +35,9 @@ def begin(store: Store) -> NewLife | None:
 
 
 def lived(path: Path, *messages: int, ceiling: int = CEILING) -> NewLife | None:
-    """Start, add some messages, each in a separate transaction, and stop."""
+    """Start a store, add some messages, each in a separate transaction, and stop it; return the life that began, if one
+    did.
+    """
     with Store(path, NODE) as store:
         life = begin(store)
         for number in messages:
@@ -45,7 +47,7 @@ def lived(path: Path, *messages: int, ceiling: int = CEILING) -> NewLife | None:
 
 
 def copied(path: Path, name: str = "backup") -> Path:
-    """Copy a store into a folder beside it, without its life file."""
+    """Copy a store, without its life file, into a folder next to its own; return the copy's folder."""
     (folder := path.parent.parent / name).mkdir()
     for each in path.parent.glob(f"{path.name}*"):
         shutil.copy(each, folder)
@@ -62,7 +64,7 @@ def put_back(path: Path, folder: Path, *, in_place: bool = False) -> None:
 
 
 def distance(message_id: int, ceiling: int = CEILING) -> int:
-    """Return the distance of a MessageID from the last known one, the shorter way round."""
+    """Return the distance of a MessageID from the last known one, in the shorter direction around the circle."""
     apart = (message_id - ceiling) % CIRCLE
     return min(apart, CIRCLE - apart)
 
@@ -345,7 +347,7 @@ def test_where_messages_wait_everywhere_fewer_follow() -> None:
 
 
 def test_messages_of_ours_that_wait_are_passed_over(path: Path) -> None:
-    """Messages of others have MessageIDs of their own."""
+    """Messages of other queue managers have MessageIDs of their own."""
     with Store(path, NODE) as store:
         begin(store)
         ours = one(1)._replace(message_id=CEILING % CIRCLE ^ 2**31, packet=bytes(16) + NODE + bytes(100))

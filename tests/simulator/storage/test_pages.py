@@ -20,11 +20,13 @@ LARGEST: Final = 4 << 20
 """The greatest size of a packet, and the default size of a window."""
 READY: Final = (LOCAL, HELD, URGENT)
 EXAMPLES: Final = 30
-"""How many examples are tried: each may write tens of megabytes, and fewer would find the faults below."""
+"""The number of examples to try: each may write tens of megabytes, and even fewer would find the faults below."""
 
 
 class New(NamedTuple):
-    """A message that joins: its queue, size, distance from the queue's next position, and time."""
+    """A message that joins: its queue, its size, its distance from the queue's next position, and the time at which it
+    expires.
+    """
 
     queue: int
     size_bytes: int
@@ -33,7 +35,7 @@ class New(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A change of a store, and the question that is then asked."""
+    """A change to a store, and the page that is then read."""
 
     messages: list[New]
     tidied: int
@@ -95,7 +97,7 @@ class Model:
 
 
 def cut(rows: list[tuple[int, MessageRow]], page: ReadPage | ReadExpired) -> list[Row]:
-    """Return the longest prefix that fits; if none does, the first row."""
+    """Return the longest prefix of the rows that fits the page; if not even the first row fits, return that row."""
     fitting = [
         end
         for end in range(min(len(rows), page.limit_messages) + 1)
@@ -139,7 +141,7 @@ def test_a_page_is_the_longest_prefix_of_what_waits_that_fits_whatever_the_sizes
 def read_page_by_page(
     limits: LogLimits, waiting: list[int], coming: list[list[int]], limit: int, limit_bytes: int
 ) -> None:
-    """Read a whole queue, while messages come and the log goes to the tables."""
+    """Read a whole queue while messages arrive and the log moves to the tables."""
     numbers = iter(range(1, 1_000))
     read: list[int] = []
 
@@ -180,7 +182,7 @@ def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
 
 
 def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
-    """Return rows of the tables only when the log has no more."""
+    """Return rows of the tables only after all rows of the log, as in another fault."""
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     recent = contents._recent.messages.between(first, last, page.limit_messages)
@@ -189,7 +191,7 @@ def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
 
 
 def what_fits(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
-    """Leave out a message that is too large for the page, but not the smaller ones behind it."""
+    """Leave out a message that is too large for the page, but not the smaller messages after it."""
     found: list[Row] = []
     for row in rows:
         size_bytes = sum(len(packet) for _, packet, _ in found) + len(row[1])

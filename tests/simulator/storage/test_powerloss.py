@@ -1,8 +1,8 @@
 """The store when the power fails: data reported as committed is there, other transactions are complete or absent.
 
-A process commits a series of transactions, and strace reports each of its writes and flushes. After any of them the
-power may fail: a possible content of the disk at that moment is put into a folder and opened. Here that is tried after
-some of them; `make powerloss`, which sets MQPROTO_POWERLOSS_PERCENT=100, tries it after every one.
+A process commits a series of transactions, and strace reports each of its writes and flushes. After any of them, the
+power may fail: a possible content of the disk at that moment is put into a folder and opened. By default, this is tried
+after some of these steps; `make powerloss`, which sets MQPROTO_POWERLOSS_PERCENT=100, tries it after every one.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 class Trial(NamedTuple):
     """The content after a power loss.
 
-    step: how far the process had come by then.
+    step: the number of the process's last step before the loss.
     image: the files that were left.
-    has: how many transactions the store has, if it has exactly the first ones.
+    has: the number of transactions in the store, if these are exactly the first ones.
     """
 
     step: int
@@ -84,9 +84,9 @@ def trials(
     """Let a process commit, and let the power fail after a percentage of its steps.
 
     Args:
-        folder: a new one is made there.
+        folder: where a new folder is made for the process.
         left_out: the flush that the process leaves out, one of LEFT_OUT; empty for none.
-        after: the process continues with the files that this power loss has left.
+        after: an earlier power loss; the process continues with the files that it has left.
     """
     contents = history(seed)
     start, committed = (after.image, after.has or 0) if after else ({}, 0)
@@ -136,7 +136,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def counted(found: Iterator[Trial], repeat: str) -> Counter[str]:
-    """Return how often everything was right."""
+    """Check that everything was right in each trial; return how often each result occurred."""
     counts = Counter[str]()
     for trial in found:
         assert trial.found in (KEPT, KEPT_AND_NEXT), f"{repeat}, after step {trial.step}"

@@ -142,7 +142,7 @@ def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_commi
 def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
     removals: int, identifiers: int
 ) -> None:
-    """Moving it takes many slices, and the segment stays until the last of them."""
+    """Moving a segment takes many slices, and the segment stays until the last of them."""
     limits = LogLimits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
     known, forgotten, later = (OutcomeRow(name, 1, b"done", True, 5) for name in (b"a", b"b", b"c"))
     before = Writes(
@@ -205,12 +205,12 @@ class FailingSystem:
     """The system as the log's files see it, until some of its calls fail.
 
     Attributes:
-        calls_left: the calls before the first failure.
-        failing_count: how many calls then fail, one after the other.
+        calls_left: the number of calls before the first failure.
+        failing_count: the number of calls in a row that then fail.
         number: the errno of the failures.
         written_share: the share of a failing write that is written nevertheless, in whole sectors.
-        made: all calls.
-        failed: those that failed.
+        made: the names of all calls.
+        failed: the names of the calls that failed.
     """
 
     CALLS = ("open", "pwritev", "fdatasync", "fsync", "ftruncate")
@@ -251,7 +251,7 @@ def failing_system() -> Iterator[FailingSystem]:
 
 
 def outcome(store: Store, writes: Writes) -> str:
-    """Commit, and return the store's error, if it fails."""
+    """Commit a transaction; return the store's error, or an empty text if it does not fail."""
     try:
         store.commit(writes)
     except StoreError as error:
@@ -321,7 +321,7 @@ def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tm
 
 
 def test_who_hears_that_the_disk_is_full_hears_it_once_nothing_of_the_batch_is_on_it(tmp_path: Path) -> None:
-    """The whole batch may be there. If it were not cut off for good, a power loss would restore what was refused."""
+    """The whole batch may be on disk. If it were not cut off for good, a power loss would restore what was refused."""
     with failing_system() as system, Store(tmp_path / "a.sqlite", NODE) as store:
         store.commit(Writes(queues=QUEUES))
         system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 1.0
@@ -335,7 +335,7 @@ def test_who_hears_that_the_disk_is_full_hears_it_once_nothing_of_the_batch_is_o
 def test_after_a_flush_that_failed_nothing_is_committed_any_more_until_the_log_was_read(
     tmp_path: Path, number: int
 ) -> None:
-    """The system may have dropped the data to be flushed, without reporting that the next time."""
+    """The system may have dropped the data to be flushed, and may not report that the next time."""
     with failing_system() as system, Store(tmp_path / "a.sqlite", NODE) as store:
         store.commit(Writes(queues=QUEUES))
         system.calls_left, system.failing_count, system.number = 1, 1, number

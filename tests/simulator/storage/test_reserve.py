@@ -1,6 +1,6 @@
 """A full disk: the log continues in the reserved space, and a start leaves the log as it is.
 
-The files are those of a world, whose disk has as much room as a test says.
+The files are those of a simulated world, whose disk has as much room as a test says.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def opened(files: SimulatedFiles, limits: LogLimits = LIMITS) -> Store:
 
 
 def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLARED) -> tuple[Store, int]:
-    """Return a store that has accepted messages until its disk, with `room_bytes` left, was full; and their number."""
+    """Fill a disk that has `room_bytes` left: return the store, and the number of messages that it accepted before."""
     store = opened(files)
     store.commit(first)
     files.room_bytes = files.size_bytes + room_bytes
@@ -154,7 +154,7 @@ def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it
 
 
 def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() -> None:
-    """After a start on a full disk, only the log knows that it has gone."""
+    """After a start on a full disk, only the log knows that the message has left."""
     files = new_files()
     store = opened(files)
     store.commit(DECLARED)
@@ -212,7 +212,7 @@ def test_it_is_used_to_its_end_also_where_a_segment_that_was_done_with_is_a_shor
 
 
 def test_what_has_left_makes_room_in_the_tables_for_what_comes_in_its_place() -> None:
-    """Dead letters do so: each takes as much room as the message that becomes one."""
+    """This applies to dead letters: each takes as much room as the message that becomes one."""
     files = new_files()
     store = opened(files)
     store.commit(DECLARED)
@@ -271,7 +271,7 @@ def test_for_a_large_batch_room_is_made_beforehand_if_the_disk_has_it() -> None:
 
 
 def test_what_expires_no_more_does_not_expire_after_a_start_that_leaves_the_log_as_it_is() -> None:
-    """A part of the log is in the tables already, in its earlier form."""
+    """A part of the log is already in the tables, where the messages still expire."""
     files = new_files()
     store = opened(files, LIMITS._replace(segments=1, slice_messages=1, slice_bytes=1))
     store.commit(DECLARED)
@@ -314,7 +314,9 @@ def test_without_any_room_left_a_commit_is_refused_wholly_and_may_be_tried_again
 def test_whatever_is_committed_on_a_disk_that_is_full_now_and_then_a_store_has_it_also_after_kills(
     data: st.DataObject,
 ) -> None:
-    """A batch is complete or absent, and the tables have any part of the log; a start leaves it or moves it there."""
+    """A batch is complete or absent, and the tables have any part of the log; a start leaves the log as it is or moves
+    it there.
+    """
     files, model, fresh = new_files(), Disk(), count(1)
     limits = TINY._replace(reserve_bytes=data.draw(st.sampled_from([3_000, 9_000])))
     store = opened(files, limits)
@@ -490,7 +492,7 @@ def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_wha
 
 
 def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_is_in_use() -> None:
-    """Data that a slice of the log then adds to the tables has room in their pages, or waits."""
+    """Data that a slice of the log then adds to the tables either finds room in their pages or waits."""
     files, fresh = new_files(), count(1)
     store = opened(files)
     store.commit(DECLARED)

@@ -30,8 +30,9 @@ class Left(NamedTuple):
     """The files of a store that a killed process has left, by name.
 
     last: the name of the last segment.
-    ends: where its header and each of its records end.
-    commits: how many messages were put into the store, each in a separate record; the first declared the queues.
+    ends: the offsets in that segment at which the header and each record end.
+    commits: the number of messages that were put into the store, each in a record of its own; an earlier record
+        declared the queues.
     """
 
     files: dict[str, bytes]
@@ -85,11 +86,11 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 @pytest.mark.long
 @given(data=st.data())
 def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
-    """The store has everything before it, and reports the record at the start only if the witness is behind.
+    """The store has everything before the record, and reports the record at the start only if the witness is behind.
 
     No kill leaves the witness behind.
 
-    Of sectors that may be zero, one is chosen.
+    Any of the record's sectors may be zero, and at least one of them is.
     """
     log = bytearray(left.files[left.last])
     start, end = left.ends[-2:]
@@ -308,7 +309,7 @@ def test_tables_that_are_gone_are_missed(left: Left, tmp_path: Path) -> None:
 def test_where_allocation_is_not_to_be_had_zeros_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """macOS has no such call, and some file systems refuse it."""
+    """macOS has no call for allocation, and some file systems refuse it."""
     monkeypatch.delattr("os.posix_fallocate")
     with Store(tmp_path / "a.sqlite", NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(1)]))
@@ -362,7 +363,7 @@ def test_a_file_that_does_not_belong_there_is_told(
 
 
 def test_a_packet_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
-    """A neighbour sends bytes that it has seen in another log, and the process dies while they are written."""
+    """A neighbor sends bytes that it has seen in another log, and the process dies while they are written."""
     other = left_after_in(tmp_path / "other")
     record = other[HEADER.size :].rstrip(b"\0")
     folder = tmp_path / "own"
@@ -389,7 +390,7 @@ def left_after_in(folder: Path) -> bytes:
 
 
 def salvaged(left: Left, data: bytes) -> tuple[list[int], list[str]]:
-    """Return the numbers of the records that can be read from a last segment like this, and the reports."""
+    """Return the numbers of the records that can be read from a last segment with this content, and the findings."""
     name = SegmentName(3, Path(left.last))
     found = [*HurtSegment(name, data, is_last=True, acknowledged=None, is_written=False).salvaged()]
     return [one.number for one in found if one.writes is not None], [

@@ -55,7 +55,7 @@ def put(files: dict[str, bytes], folder: Path) -> Path:
 
 
 def refused(path: Path) -> str:
-    """Return why a store does not start; its files do not change."""
+    """Return the reason why a store does not start, and check that its files do not change."""
     before = files_in(path.parent)
     with pytest.raises(StoreError) as caught:
         Store(path, NODE, limits=LIMITS)

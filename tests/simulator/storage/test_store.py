@@ -84,7 +84,9 @@ def store(path: Path) -> Iterator[Store]:
 def test_what_came_after_a_removal_stays_though_the_tables_had_it_when_the_process_was_killed(
     tmp_path: Path,
 ) -> None:
-    """The removal reaches beyond the messages that were there. Its record and the message's are read again."""
+    """The removal covers more than the messages that were there. Its record, and that of the later message, are read
+    again.
+    """
     (tmp_path / "left").mkdir()
     with Store(tmp_path / "left" / "a.sqlite", NODE, limits=TINY._replace(segments=1)) as store:
         store.commit(Writes(queues=QUEUES))
@@ -440,7 +442,7 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
 
 
 def test_whoever_looks_at_a_store_keeps_no_node_from_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds even if the process that looks is stopped for longer than any lock is waited for."""
+    """This holds even if the process that looks is stopped for longer than anybody waits for a lock."""
     Store(path, NODE).close()
     monkeypatch.setattr(files, "LOCK_WAIT_S", 0)
     tries, locked = [], files._locked
@@ -664,7 +666,9 @@ def test_a_message_that_is_lost_under_an_open_store_is_missed_when_its_queue_is_
 def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a consumer that reads to its end, behind the log's part, would count all messages each time."""
+    """Otherwise, a consumer that reads a queue to its end, past the part in the log, would have all messages counted
+    each time.
+    """
     counted: list[int] = []
 
     def see(db: sqlite3.Connection, queue: int) -> None:

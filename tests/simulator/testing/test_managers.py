@@ -1,4 +1,4 @@
-"""The fixture `queue_managers`: in a test, and in other projects' tests, where it must leave nothing behind."""
+"""The fixture `queue_managers`, in a test of ours and in other projects' tests, where it must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_that_fails(queue_managers, number):
 
 @pytest.mark.long
 def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
-    """The test is in a suite that is not ours, in two processes of pytest-xdist."""
+    """The test is in another project's suite, which runs in two processes of pytest-xdist."""
     (tmp_path / "test_somebody.py").write_text(SUITE)
     done = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""A suite of a user who has only `pip install 'mqproto[testing]'`; `make wheel` runs it like that."""
+"""A test suite of a user who has only installed `mqproto[testing]`; `make wheel` runs it in this way."""
 
 from __future__ import annotations
 

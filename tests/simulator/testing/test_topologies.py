@@ -1,4 +1,4 @@
-"""Topologies drawn by hypothesis: valid ones survive being written and read, the others are refused in one line."""
+"""Topologies drawn by hypothesis: valid ones survive being written and read; all others are refused in one line."""
 
 from __future__ import annotations
 

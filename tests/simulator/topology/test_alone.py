@@ -1,4 +1,4 @@
-"""A single node: a file with one [node], which its first start makes and which everybody finds by its name."""
+"""A single node: its first start makes a file with one [node], and everybody finds it by the node's name."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ site = "north"
 
 
 def way(topology: Topology, *way: str) -> list[tuple[str, ...]]:
-    """Return the next hops of each node on a way, towards the last."""
+    """Return, for each node on a way, its next hops towards the last node."""
     return [topology.next_hops(here, way[-1]) for here in way[:-1]]
 
 

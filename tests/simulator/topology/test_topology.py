@@ -50,7 +50,7 @@ def guid(number: int) -> Guid:
 def network(
     count: int, pairs: list[tuple[int, int]], routes: dict[str, dict[str, str]] | None = None
 ) -> Topology:
-    """Return nodes n0, n1, ... and links between them."""
+    """Return a topology with nodes n0, n1, ... and links between them."""
     nodes = [Node(name=f"n{i}", guid=guid(i + 1), host=f"127.0.0.{i + 1}") for i in range(count)]
     links = tuple(Link(f"n{a}", f"n{b}") for a, b in pairs)
     return Topology(name="t", nodes={node.name: node for node in nodes}, links=links, routes=routes or {})
@@ -500,7 +500,9 @@ def test_where_no_link_leads_there_is_no_next_hop() -> None:
 def test_nodes_of_one_host_may_share_its_ping_port_while_nobody_asks_there_for_one_of_them(
     settings: str,
 ) -> None:
-    """The first node to start answers at the usual port; if `require_pings` is set anywhere, each has its own port."""
+    """The first node to start answers on the usual port; if `require_pings` is set anywhere, each node has its own
+    port.
+    """
     topology = parse(f"[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n{settings}", "mine.toml")
     assert {node.ping_address for node in topology.nodes.values()} == {("h", 3527)}
 
@@ -728,6 +730,6 @@ print(len(others) > 0)
 
 
 def test_threads_may_read_their_first_topologies_at_once() -> None:
-    """msgspec then examines the types of fields, in Python code, where other threads may run."""
+    """msgspec then examines the types of fields, in Python code, during which other threads may run."""
     done = subprocess.run([sys.executable, "-c", FIRST_READINGS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

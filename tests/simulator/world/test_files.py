@@ -64,7 +64,7 @@ def new_files(seed: int = 0, *, loses_power: bool = True) -> SimulatedFiles:
 
 
 def with_a_file(seed: int = 0) -> SimulatedFiles:
-    """Return files of which one has `OLD`, flushed with its name."""
+    """Return files, one of which has the content `OLD`; its content and its name are flushed."""
     files = new_files(seed)
     file = files.create(FILE)
     file.allocate(SIZE_BYTES)
@@ -75,7 +75,7 @@ def with_a_file(seed: int = 0) -> SimulatedFiles:
 
 
 def written(files: SimulatedFiles) -> bytes:
-    """Return the content of the file, without the zeros behind it."""
+    """Return the content of the file, without the zeros at its end."""
     content = files.read(FILE)
     assert len(content) == SIZE_BYTES
     return content.rstrip(b"\0")
@@ -288,7 +288,7 @@ def test_all_that_a_killed_process_has_done_is_there_but_for_the_transaction_tha
 
 
 def a_life(files: SimulatedFiles) -> None:
-    """Take steps of all kinds."""
+    """Use files in steps of all kinds."""
     file = files.create(FILE)
     file.allocate(SIZE_BYTES)
     file.write(0, [OLD, NEW])
@@ -389,7 +389,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
-    """Let a store commit; return how many commits have returned, and how its process ended, if it did."""
+    """Let a store commit; return how many commits returned, and how the process ended, if it did."""
     done = 0
     try:
         store = Store(TABLES, NODE, limits=LIMITS, files=files)
@@ -441,7 +441,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("what", ["put back", "moved away"])
 def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:
-    """Until the life has begun, each start is told about it, and after that no other life begins."""
+    """Each start is told about the life until it has begun; after that, no other life begins."""
     begun = Counter[bool]()
     for steps in count():
         files = new_files(steps)

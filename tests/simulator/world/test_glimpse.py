@@ -1,4 +1,4 @@
-"""An onlooker's view of a packet is the same as decoding would show."""
+"""An onlooker's view of a packet agrees with what decoding would show."""
 
 from __future__ import annotations
 

@@ -16,20 +16,21 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault, Scen
 NODES = ("a", "b", "c")
 SEEDS = range(400)
 NAMES = {"a": "c", "b": "a", "c": "a"}
-"""By the node that is called, the node whose name is misused."""
+"""The node whose name is misused, keyed by the node that is called."""
 TROUBLES = (
     (None, False),
     (None, True),
     (Fault(at_ms=100, kind="lossy", where="b", for_ms=7_000), True),
     (Fault(at_ms=100, kind="kill", where="c", for_ms=7_000), False),
 )
-"""Further troubles, and whether strangers are admitted: the node in the middle loses most of what it reports to have;
-the destination is down.
+"""Additional troubles, and for each, whether strangers are admitted.
+
+Either the node in the middle loses most of what it reports to have, or the destination is down.
 """
 
 
 def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Scenario:
-    """Three nodes in a row; whatever they send, impostors call each of them all the time."""
+    """Return three nodes in a row; whatever they send, impostors call each of them all the time."""
     bursts = [
         Burst(at_ms=at_ms, source=source, target=target, kind=kind, count=5)
         for at_ms in range(0, 8_000, 500)

@@ -282,7 +282,9 @@ def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> 
 
 
 def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> None:
-    """The message is tried alone, and is identified when others pass; the messages that prove it come in the calm."""
+    """The message is tried alone, and is identified when others get through; the messages that prove it arrive in the
+    calm.
+    """
     for where in ("b", "c"):
         scenario = replace(
             a_chain(a_burst(count=5), a_burst(at_ms=100, count=5)),
@@ -325,7 +327,9 @@ def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_an
 def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_word_holds(
     others: tuple[Fault, ...], letters: list[tuple[str, int]]
 ) -> None:
-    """Both reports come late, when the message is a dead letter in doubt; b has not saved the first, and reports it."""
+    """Both reports arrive late, when the message is a dead letter in doubt; b has not saved the first one, and reports
+    it.
+    """
     faults = (
         Fault(at_ms=50, kind="delete", where="c", for_ms=1_500),
         Fault(at_ms=90, kind="stall", where="a-b", value=2, for_ms=8_000),
@@ -348,7 +352,7 @@ def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_wor
 
 
 def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_all_else_there_is() -> None:
-    """The message from a arrives as c's next session opens; it is acknowledged when all else is under way."""
+    """The message from a arrives as c's next session opens; it is acknowledged when everything else is under way."""
     scenario = a_chain(
         a_burst(source="c", target="a"),
         a_burst(at_ms=8_000, kind="final ack"),
@@ -377,7 +381,7 @@ def test_one_message_that_the_disk_has_otherwise_is_one_message(
 ) -> None:
     """All messages wait at one node when it dies.
 
-    Those that their source also has come again; a letter reports the others.
+    Those that their source still has arrive again; a dead letter reports each of the others.
     """
     begins = Fault(at_ms=500, kind="kill", where=where, for_ms=100)  # What its log has is in its tables then.
     faults = [begins, Fault(at_ms=1_000, kind="hurt message", where=where, for_ms=100, value=3)]

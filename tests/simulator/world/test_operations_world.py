@@ -50,7 +50,7 @@ STEPS: Final = 2_000
 
 
 class Ticking(Clock):
-    """A clock that advances a millisecond with each look."""
+    """A clock that advances by a millisecond each time it is read."""
 
     def __init__(self) -> None:
         self.uptime_ms = 0
@@ -62,7 +62,7 @@ class Ticking(Clock):
 
 
 class Counted(Performers):
-    """Counts how often a duplicate came."""
+    """Counts how often a duplicate arrives."""
 
     def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
         outcome = super().invoke(invoker, identifier, now)
@@ -79,7 +79,7 @@ class Silence(io.StringIO):
 
 
 class Line:
-    """A connection, as both ends see it: sent data comes in order, or the line breaks and the data never comes."""
+    """A connection, as both ends see it: sent data arrives in order, or the line breaks and the data never arrives."""
 
     unsent_bytes = 0
 
@@ -130,7 +130,7 @@ class Node:
         self.service.life = self.dice.getrandbits(31) + 1
 
     def hear(self, line: Line) -> None:
-        """Hear one request, unless another connection of its invoker has come first."""
+        """Hear one request, unless another connection of the same invoker has replaced this one."""
         if line.to_node:
             for request in FrameBuffer().feed(line.to_node.popleft()):
                 if not line.end._is_over:
@@ -152,7 +152,7 @@ class Node:
             self.service.deliver(batch.deliveries)
 
     def die(self) -> None:
-        """Die: requests on their way to the node are lost, but its answers may still come; then it starts again."""
+        """Die, and start again: requests on their way to the node are lost, but its answers may still arrive."""
         self.gone += Counter(self.in_memory())
         for line in self.lines:
             line.to_node.clear()
@@ -196,7 +196,7 @@ class Asked:
 
 
 class Application:
-    """Invokes operations as simulator/client/exchange.py does; with a journal it outlives its process."""
+    """Invokes operations as simulator/client/exchange.py does; an application with a journal outlives its process."""
 
     def __init__(self, name: str, node: Node, dice: random.Random, journal: Path | None) -> None:
         self.name = name
@@ -208,9 +208,9 @@ class Application:
         self.kind, self.run_length, self.fails = TRANSACTIONAL, 0, False
         self.count = 0
         self.names = dict[bytes, Asked]()
-        """Everything that it ever requested, by body."""
+        """Everything that the application ever requested, keyed by body."""
         self.told = dict[bytes, bool]()
-        """By body, whether the request was accepted or refused, as far as it knows."""
+        """Whether each request was accepted or refused, keyed by body, as far as the application knows."""
         self.doubted = set[bytes]()
         """The requests of which nobody can know whether they were accepted."""
         self.start()
@@ -232,7 +232,7 @@ class Application:
             self.asked[pending.identifier].life = 0
 
     def die(self) -> None:
-        """Die: unflushed data of the journal is lost; without a journal another application follows."""
+        """Die: unflushed data of the journal is lost; without a journal, another application takes over."""
         if self.journal is not None:
             self.journal._ended.clear()
             self.journal._forgotten.clear()
@@ -240,7 +240,9 @@ class Application:
         self.start()
 
     def connect(self) -> None:
-        """Request again everything without an answer, except operations that a dead node had only in memory."""
+        """Connect, and request again everything that has no answer, except operations that a dead node had only in
+        memory.
+        """
         if self.line is not None:
             return
         introduction = control.InvokerIntroduction(
@@ -260,7 +262,7 @@ class Application:
                 self.send(identifier)
 
     def introduced(self, hello: control.Hello) -> None:
-        """The node knows us, or has forgotten us: then our requests are in doubt."""
+        """Learn whether the node still knows us. If it has forgotten us, our requests are in doubt."""
         asked = {
             identifier: asked
             for identifier, asked in self.asked.items()
@@ -276,13 +278,13 @@ class Application:
             self.end(identifier)
 
     def hang_up(self) -> None:
-        """Hang up: answers on their way to us are lost. Requests on their way to the node may still come."""
+        """Hang up: answers on their way to us are lost. Requests on their way to the node may still arrive."""
         if self.line is not None:
             self.line.broken = True
             self.line = None
 
     def begin(self) -> None:
-        """Make a new request, whether there is a connection or not; most often the same as the last time."""
+        """Make a new request, with or without a connection; it is usually of the same kind as the last one."""
         if not self.invoker.may_begin:
             return
         if not self.run_length:
@@ -402,7 +404,7 @@ class World:
                 application.connect()
 
     def calm(self) -> None:
-        """Let nothing fail any more."""
+        """Let everything finish, without further failures."""
         while any(application.asked or not application.line for application in self.applications):
             for application in self.applications:
                 application.connect()

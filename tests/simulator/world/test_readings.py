@@ -1,4 +1,4 @@
-"""Nodes that read the specification differently lose nothing, double nothing and stall nobody."""
+"""Nodes that read the specification differently lose nothing, duplicate nothing and stall nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth that a world writes beside its capture: the same messages, and their outcomes."""
+"""The truth that a world writes next to its capture: the same messages, and their outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_what_became_of_each_message_is_told() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_the_messages_of_the_truth_are_those_of_the_capture(seed: int, tmp_path: Path) -> None:
-    """Each message that crossed a link was accepted by its source; each received elsewhere has crossed a link."""
+    """Each message that crossed a link was accepted by its source; each message that was received elsewhere has crossed
+    a link.
+    """
     result = simulate_into(tmp_path, draw(seed))
     truth = json.loads((tmp_path / f"seed-{seed}.json").read_text("utf-8"))
     assert truth == json.loads(json.dumps(as_truth(result)))

@@ -20,7 +20,7 @@ from mqproto.wire import Guid
 from tests.simulator.world.worlds import a_burst, a_chain
 
 KEPT_IN: Final = {*SystemQueue, *(queue.name for queue in CHOSEN.values())}
-"""The queues with copies: journals, and those for dead letters."""
+"""The names of the queues that hold copies: journals and dead-letter queues."""
 ENDS = {Waypoint.EXPIRED, Waypoint.PURGED, Waypoint.REJECTED}
 
 
@@ -36,7 +36,10 @@ def name_of(message: Message) -> str:
 
 
 def paths(world: World) -> dict[tuple[str, str, str], list[Waypoint]]:
-    """Return the paths by message and node, and by journal or dead-letter queue for a copy that is kept there."""
+    """Return the paths of messages, keyed by message, node, and journal or dead-letter queue.
+
+    The last part of the key is empty unless the path is that of a copy that is kept there.
+    """
     found = defaultdict(list)
     for node, note in world.ledger.waypoints:
         if "message" in note.facts:
@@ -76,8 +79,9 @@ def test_each_message_takes_a_legal_path_and_the_waypoints_are_the_truth(seed: i
 
 
 def count(world: World) -> Counter[tuple[str, Waypoint, str]]:
-    """Return how often each message had a waypoint at a node, without copies in journals and dead-letter queues; and,
-    as `node queue`, how often in a queue there.
+    """Count how often each message had each waypoint at each node, and, as `node queue`, in each queue.
+
+    Copies in journals and dead-letter queues are left out.
     """
     counted: Counter[tuple[str, Waypoint, str]] = Counter()
     for node, note in world.ledger.waypoints:
@@ -103,7 +107,7 @@ def test_without_faults_each_message_is_seen_once_at_each_step(kind: str) -> Non
 
 
 def steps(world: World) -> Iterator[tuple[str, Note]]:
-    """Return all steps except storing: a message may be stored in several queues, and acknowledged in several ways."""
+    """Yield all steps except storing: a message may be stored in several queues, and acknowledged in several ways."""
     for node, note in world.ledger.waypoints:
         if note.name != Waypoint.STORED and note.facts.get("queue") not in KEPT_IN:
             yield node, note

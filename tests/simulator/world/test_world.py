@@ -44,7 +44,7 @@ WHERE = {"cut", "reset", "stall", "refuse", "silence", "half open"}
 @pytest.mark.parametrize("value", [0, 1])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_kind_of_fault_happens_and_breaks_no_promise(kind: str, value: int) -> None:
-    """There are two ways from `a` to `d`, so that there is a detour, and a bystander's traffic for forgers."""
+    """There are two ways from `a` to `d`, so that there is a detour; forgers can use a bystander's traffic."""
     scenario = Scenario(
         seed=0,
         nodes=("a", "b", "c", "d"),
@@ -134,7 +134,7 @@ def test_what_is_for_a_direct_name_of_one_that_nobody_can_call_would_wait_for_ev
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_an_acknowledgment_that_its_source_has_waits_for_a_call_and_no_longer_than_that() -> None:
-    """b dies before it hears that a has it; by b's clock the message came too late."""
+    """b dies before it hears that a has the acknowledgment; by b's clock, the message arrived too late."""
     faults = (
         Fault(at_ms=1, kind="jump clock", where="b", value=86_400),
         Fault(at_ms=1_030, kind="kill", where="b", for_ms=100),

@@ -37,7 +37,7 @@ BITS = [1 << bit for bit in range(8)]
 
 
 def found(shapes: Shapes, came: Iterable[bytes]) -> tuple[list[bytes], str]:
-    """Return the packets that were handed out, and why no more were."""
+    """Return the packets that were handed out, and the reason why no more were."""
     given_out: list[bytes] = []
     try:
         for run in shapes.runs(came):
@@ -48,7 +48,7 @@ def found(shapes: Shapes, came: Iterable[bytes]) -> tuple[list[bytes], str]:
 
 
 def checked(came: Iterable[bytes]) -> tuple[list[bytes], str]:
-    """Return the good packets and the reason for the end, by checking each packet."""
+    """Check each packet; return the good ones, and the reason for stopping."""
     good: list[bytes] = []
     for packet in came:
         try:
@@ -61,7 +61,7 @@ def checked(came: Iterable[bytes]) -> tuple[list[bytes], str]:
 
 
 def one_run(*came: bytes) -> bool:
-    """Whether these are taken for messages that are alike."""
+    """Return whether these packets are taken for messages that are alike."""
     runs = list(Shapes().runs(came))
     return len(runs) == 1 and isinstance(runs[0], Run) and runs[0].packets == list(came)
 
@@ -161,7 +161,7 @@ def test_all_that_is_said_of_a_run_is_so_of_each_of_its_messages(
 
 
 def says_the_same(run: Run, packet: bytes) -> None:
-    """Check that a run says about all its messages what reading each of them says."""
+    """Check that a run says the same about all its messages as reading this packet does."""
     read = decode_message(packet)
     properties = read.properties
     assert run.facts == Facts(

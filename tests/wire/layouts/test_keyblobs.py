@@ -37,7 +37,7 @@ OF_MICROSOFT = (
 """The public key of assemblies whose token is 31bf3856ad364e35, such as those of WPF."""
 TOKEN = "31bf3856ad364e35"
 STRONG_NAME = bytes.fromhex("002400000480000094000000")
-"""The bytes before the blob in an assembly: the algorithms for signature and hash, and its size."""
+"""The bytes before the blob in an assembly: the algorithms for signature and hash, and the blob's size."""
 SIMPLE = "01 02 0000 10660000 00a40000" + MODULUS.hex()
 
 
@@ -57,7 +57,7 @@ def test_a_key_for_signatures_has_another_type() -> None:
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
 def test_a_key_that_others_have_written_is_read() -> None:
-    """The token is the end of the hash of its bytes, so none of these bytes is ours."""
+    """The token is the end of the hash of the key's bytes, so we cannot have made any of these bytes up."""
     data = bytes.fromhex(OF_MICROSOFT)
     assert hashlib.sha1(STRONG_NAME + data).digest()[:-9:-1].hex() == TOKEN
     blob = public_key_blob.decode(data)

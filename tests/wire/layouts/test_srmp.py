@@ -1,4 +1,4 @@
-"""The headers that follow a set AH: analysts see them, the codec refuses them by name, and lying sizes are named."""
+"""The headers that follow a set AH: analysts see them, the codec refuses them by name, and false sizes are reported."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENVELOPE = "<se:Envelope/>\0".encode("utf-16-le")
 REQUEST = b"POST /msmq HTTP/1.1\r\n\r\nMessage\0\0"
 CHARACTERS = len(ENVELOPE) // 2
 SIZES = ("characters", "request_size", "body_size", "body_at")
-"""The sizes of the headers that `headers` takes."""
+"""The names of the arguments of `headers` that are sizes."""
 
 
 def over_http(behind: bytes) -> bytes:
-    """Return a message with AH set, and these bytes behind its MessagePropertiesHeader."""
+    """Return a message with AH set, and with these bytes after its MessagePropertiesHeader."""
     packet = bytearray(encode_packet(a_user_message(body=b"")) + behind)
     [flags] = struct.unpack_from("<I", packet, 60)
     struct.pack_into("<I", packet, 60, flags | 1 << 25)

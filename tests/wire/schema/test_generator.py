@@ -1,4 +1,4 @@
-"""The generator: what it merges, what it finds, and that it refuses what it does not know."""
+"""The generator: what it merges, what it finds, and what it refuses because it does not know it."""
 
 from __future__ import annotations
 

@@ -19,9 +19,10 @@ from mqproto.captures.pipeline.source.segments import Segments
 class Piece(NamedTuple):
     """A chunk, and when it became readable.
 
-    readable: the number of the frame that made it readable, or a higher number than any if only the capture's end did.
-    order: its place among the pieces that this frame makes readable between its two ends; below 0 if it ends their
-        connection.
+    readable: the number of the frame that made the chunk readable. If only the end of the capture did, it is higher
+        than the number of any frame.
+    order: the place of the chunk among the pieces that this frame makes readable between its two ends; below 0 if the
+        frame ends their connection.
     """
 
     readable: int
@@ -31,11 +32,12 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Chunks:
-    """Chunks of streams, a row each. Those of one stream are adjacent, in order.
+    """Chunks of streams, with a row for each; those of one stream are adjacent and in order.
 
     readable, order: as in a Piece.
     frame, time_ns, offset, missing, cut, ahead: as in a mqproto.captures.net.direction.Chunk.
-    start, size: the place of its bytes in `data`, where they are in the order of the rows. No chunk is empty.
+    start, size: the place and the size of the chunk's bytes in `data`, where the bytes are in the order of the rows. No
+        chunk is empty.
     """
 
     readable: Integers
@@ -71,13 +73,16 @@ class Chunks:
         return self._data
 
     def may_begin(self, row: int) -> bool:
-        """Whether a packet may begin inside a chunk: it extends beyond the chunk, or others follow it to the end."""
+        """Whether a packet may begin inside a chunk.
+
+        It may if it extends beyond the chunk, or if other packets follow it to the end of the chunk.
+        """
         at = int(self.at[row])
         data = self.source[at : at + int(self.size[row])].tobytes()
         return head_in(data)[0] is not None or chain_in(data) is not None
 
     def piece(self, row: int) -> Piece:
-        """Return one row by itself."""
+        """Return one row as a Piece."""
         at = int(self.at[row])
         chunk = Chunk(
             int(self.time_ns[row]),

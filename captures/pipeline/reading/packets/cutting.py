@@ -1,8 +1,8 @@
-"""Cuts the chunks of many streams into packets: all at once where nothing is wrong, otherwise by
-mqproto.captures.framing.
+"""Cuts the chunks of many streams into packets.
 
-A packet is known by its place and its size; everything else about it is looked up in the chunks
-with its first and its last byte.
+Where nothing is wrong, this is done for all chunks at once, otherwise by mqproto.captures.framing. A packet is
+identified by its place and its size; everything else about it is looked up in the chunks with its first and its last
+byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from mqproto.wire.layouts.base import (
 from mqproto.wire.layouts.session import session_header
 
 WINDOW_BYTES: Final = 1 << 16
-"""How many bytes are cut at a time. More would be copied in vain if no packet begins after the first bytes."""
+"""The number of bytes that are cut at a time.
+
+More would be copied in vain if no packet begins after the first bytes.
+"""
 
 _HEAD: Final = np.dtype(
     {
@@ -54,12 +57,12 @@ _HEAD: Final = np.dtype(
 class Packets:
     """Packets in the order in which they became readable, a row each, and heads of bytes that begin no packet.
 
-    The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket; others are:
+    The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket, except these:
 
     stream: an index into `streams`.
-    start, size: the place of its bytes in `data`, which may be the whole file.
-    readable, order: as in chunks.Piece. All packets of a capture are ordered by readable, order and
-        position; those with one `readable` are between the same two ends.
+    start, size: the place and the size of the packet's bytes in `data`, which may be the whole file.
+    readable, order: as in chunks.Piece. All packets of a capture are ordered by readable, order and position. Packets
+        with the same `readable` are between the same two ends.
     """
 
     stream: Integers
@@ -104,9 +107,9 @@ class Heads:
 
 
 class Run(NamedTuple):
-    """Adjacent chunks of one stream: the rows from `first` to before `end`.
+    """Adjacent chunks of one stream: the rows from `first` up to, but not including, `end`.
 
-    framing: the reader that takes them, and has taken all chunks before them.
+    framing: the reader that takes these chunks, and has taken all chunks before them.
     begun: whether the first row repeats `framing.begun`, and must not be taken again.
     """
 
@@ -118,7 +121,7 @@ class Run(NamedTuple):
 
 
 def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
-    """Return the packets of each run; the rest stays in its framing."""
+    """Return the packets of each run; bytes that do not complete a packet stay in the run's framing."""
     cutter = _Cutter(chunks, heads)
     places = {run.stream: place for place, run in enumerate(runs)}
     untold: list[tuple[int, list[Span]]] = []
@@ -175,7 +178,7 @@ class _Found:
 
 
 class _Cutter:
-    """Goes from chunk to chunk, over as many at once as possible."""
+    """Goes from chunk to chunk, taking as many at once as possible."""
 
     def __init__(self, chunks: Chunks, heads: Heads) -> None:
         self._chunks = chunks
@@ -377,7 +380,10 @@ def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
 
 
 def _next(mask: npt.NDArray[np.bool_]) -> Integers:
-    """Return, for each place, the first one from there on where the mask is true; otherwise the mask's length."""
+    """Return, for each place, the first place from there on where the mask is true.
+
+    If there is none, return the mask's length for that place.
+    """
     count = len(mask)
     places = np.where(mask, np.arange(count), count)
     return np.minimum.accumulate(places[::-1])[::-1]

@@ -1,10 +1,11 @@
-"""The connections between pairs of ends, each read from its first byte to its last, however its segments come.
+"""The connections between pairs of ends, each read from its first byte to its last, in whatever order its segments
+come.
 
-Segments come in parts, in the order of the capture. Where nothing is odd, all pairs are read at once; everything else
+Segments come in parts, in the order of the capture. Where nothing is odd, all pairs are read at once. Everything else
 goes through the exact classes, and so does a pair that is known from an earlier part.
 
-`Reassembler` discards data beyond 16,384 connections and 64 MiB. Here nothing is discarded, but from part to part
-only the last frames are kept to recognize repetitions.
+`Reassembler` discards data beyond 16,384 connections and 64 MiB. Nothing is discarded here, but from part to part only
+the last frames are kept to recognize repetitions.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ from mqproto.captures.pipeline.reading.packets.reassembly import (
 KEPT_COUNT: Final = 16_384
 """The number of last frames that are kept from part to part."""
 END_OF_CAPTURE: Final = 1 << 62
-"""`readable` for packets that only the end of the capture reveals; the number of the last frame is added."""
+"""The base of `readable` for packets that only the end of the capture reveals.
+
+The number of the last frame is added to it.
+"""
 
 
 @dataclass(slots=True)
 class OpenPair:
-    """A pair of ends as far as it has been read: its connection, and its streams that had bytes.
+    """A pair of ends as far as it has been read: its connection, and its streams that have had bytes.
 
-    last_number, last_ns: the number and the time of its last frame.
+    last_number, last_ns: the number and the time of the pair's last frame.
     """
 
     ends: Ends
@@ -50,13 +54,13 @@ class OpenPair:
     last_ns: int = 0
 
     def framing(self, stream: Stream) -> Framing:
-        """Return the framing of a stream, new if it has had no bytes."""
+        """Return the framing of a stream; a new one if the stream has had no bytes so far."""
         if stream not in self.framings:
             self.framings[stream] = Framing(stream, stream.from_start)
         return self.framings[stream]
 
     def close(self) -> Iterator[StreamCount]:
-        """End a connection without waiting segments; yield the counts of its streams."""
+        """End a connection that has no waiting segments; yield the counts of its streams."""
         return (self.framing(stream).end() for stream in self.connection.streams)
 
 
@@ -106,13 +110,13 @@ class Flows:
         return self._cut(cutting)
 
     def forget(self, kept_count: int) -> None:
-        """Keep only the last frames of the capture for recognizing repetitions."""
+        """Keep only the last `kept_count` frames of the capture for recognizing repetitions."""
         last = max((pair.last_number for pair in self.pairs.values()), default=0)
         for pair in self.pairs.values():
             pair.connection.forget(last - kept_count)
 
     def decide(self) -> Packets:
-        """Treat waiting segments as if no more frames came: none of them has been overtaken."""
+        """Treat waiting segments as if no more frames came, so that none of these segments has been overtaken."""
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
             if pair.connection.waiting:
@@ -123,7 +127,7 @@ class Flows:
         """End connections, and read the bytes that still wait for earlier ones.
 
         Args:
-            silent_ns: if given, only pairs that were silent since this time are ended.
+            silent_ns: if given, only pairs that have been silent since this time are ended.
         """
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
@@ -164,7 +168,7 @@ class _Cutting:
         self._end = 0
 
     def add_runs(self, chunks: Chunks, runs: Iterable[tuple[OpenPair, Stream, int]]) -> None:
-        """Add adjacent chunks of new streams: for each run its pair, its stream and its number of chunks."""
+        """Add adjacent chunks of new streams; each run has its pair, its stream and its number of chunks."""
         self._parts.append(chunks)
         for pair, stream, count in runs:
             self._add(stream, pair.framing(stream), count)
@@ -199,7 +203,7 @@ def _ends(part: SegmentPart, row: int) -> Ends:
 
 
 def _first(part: SegmentPart, row: int) -> tuple[int, Segment]:
-    """Return the number of a connection's first frame, and enough of its segment to begin with."""
+    """Return the number of a connection's first frame, and as much of its segment as is needed to begin."""
     segments = part.segments
     source, destination = segments.ends[segments.source[row]], segments.ends[segments.destination[row]]
     segment = Segment(

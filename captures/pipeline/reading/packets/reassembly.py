@@ -1,8 +1,9 @@
 """Puts segments in order, and so makes the chunks of each stream.
 
-Pairs of ends whose segments simply follow one another, and acknowledge only seen bytes, are taken at once (`Smooth`).
-All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but
-if many segments in a row bring exactly the bytes that are due, and wait for nothing, they too are taken at once.
+Pairs of ends whose segments simply follow one another, and acknowledge only seen bytes, are taken all at once
+(`Smooth`). All others go through mqproto.captures.net.streams (`reassemble`), so that the rules are implemented only
+once. But if many segments in a row bring exactly the bytes that are due, and wait for nothing, they are taken at once,
+too.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 RUN_COUNT: Final = 32
-"""How many segments must follow one another to be worth taking at once."""
+"""The number of segments that must follow one another to be worth taking at once."""
 
 
 class SegmentPart(NamedTuple):
-    """Some segments of a capture, with their frames' numbers; and the bytes that contain them.
+    """Some segments of a capture, with the numbers of their frames, and the bytes that contain the segments.
 
-    apart: whether interfaces that are read as one may each have had one direction of their connections.
+    apart: whether interfaces that are read as one may each have captured one direction of their connections.
     """
 
     segments: Segments
@@ -46,7 +47,7 @@ class SegmentPart(NamedTuple):
 
 
 class Epoch:
-    """A connection in the segments of a pair, and the chunks of its streams."""
+    """A connection within the segments of a pair, and the chunks of its streams."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -66,14 +67,14 @@ class Epoch:
         self._parts.setdefault(stream, []).append(chunks)
 
     def feed(self, caught: Caught, readable: int) -> None:
-        """Take a segment; the chunks that a frame makes readable are in the order of their segments."""
+        """Take a segment; if a frame makes several chunks readable, they come in the order of their segments."""
         order = self._fed[1] if self._fed[0] == readable else 0
         arrivals = self.connection.feed(*caught)
         self._add_arrivals(arrivals, readable, order)
         self._fed = readable, order + len(arrivals)
 
     def settle(self, readable: int) -> None:
-        """End the connection with a frame: waiting segments are read before the content of the frame itself."""
+        """End the connection with a frame; waiting segments are read before the content of that frame."""
         arrivals = self.connection.settle()
         self._add_arrivals(arrivals, readable, -len(arrivals))
 
@@ -95,7 +96,7 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
 
     Args:
         rows: the rows of the pair.
-        connection: its state before these segments, if it has one.
+        connection: the pair's connection before these segments, if it has one.
     """
     segments, data, apart = part
     waiting: deque[Caught] = deque()
@@ -214,9 +215,10 @@ def _read_next(
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """Return, for each row, the first from there on that does not simply follow in its direction, or is cut.
+    """Return, for each row, the first row from there on that does not simply follow, or is cut.
 
-    A row also does not follow if it acknowledges more bytes than the other direction has reached in these rows.
+    A row simply follows if it continues the bytes of its direction. It does not if it acknowledges more bytes than the
+    other direction has reached in these rows.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
@@ -245,7 +247,10 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
 
 
 def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
-    """Take consecutive segments if they continue the bytes so far, depend on no others, and nothing waits."""
+    """Take consecutive segments at once if they continue the bytes so far and depend on no others.
+
+    Return whether they were taken; they are not if anything waits.
+    """
     segments, data, _ = part
     interface, source = segments.interface[rows], segments.source[rows]
     sides: list[_Side] = []
@@ -278,8 +283,8 @@ def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
 class _Side:
     """The segments of one side in a run.
 
-    filled: the places in the run of segments with payload.
-    is_ahead: whether all their bytes are ahead.
+    filled: the places, within the run, of the segments with payload.
+    is_ahead: whether all bytes of these segments are ahead.
     """
 
     def __init__(
@@ -338,7 +343,7 @@ class _Side:
 
 
 def distance(numbers: Integers, references: Integers) -> Integers:
-    """Return how far sequence numbers lie behind others, as mqproto.captures.net.direction.signed."""
+    """Return how far sequence numbers are beyond others, as mqproto.captures.net.direction.signed does."""
     behind: Integers = (numbers - references + 2**31) % 2**32 - 2**31
     return behind
 
@@ -350,7 +355,7 @@ def _pieces_from(part: SegmentPart, rows: Integers, first: int) -> Iterator[tupl
 
 
 class Pairs:
-    """The rows of segments by pair of ends, and within a pair by direction."""
+    """The rows of segments, grouped by pair of ends; each row also has a direction within its pair."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -383,13 +388,16 @@ class _Said:
     Rows are in the order of directions, each of which is a `place`.
 
     Args:
-        by: the rows. firsts: the rows that begin a direction. place: the direction of each row.
-        start: for each direction, the number of its first byte. from_start: whether it begins with a SYN.
+        by: the rows.
+        firsts: the rows that begin a direction.
+        place: the direction of each row.
+        start: for each direction, the number of its first byte.
+        from_start: for each direction, whether it begins with a SYN.
 
     Attributes:
-        is_odd: for each row, whether its payload acknowledges more than the other direction has reached; or its
-            number is far away; or it answers a missing SYN. Before its first segment, the other direction counts
-            as having reached the first acknowledged number.
+        is_odd: for each row, whether one of these holds. Its payload acknowledges more than the other direction has
+            reached; its number is far away; or it answers a missing SYN. Before its first segment, the other direction
+            counts as having reached the first acknowledged number.
     """
 
     def __init__(
@@ -443,7 +451,7 @@ _NEVER: Final = -(1 << 62)
 
 
 def _come_to(pairs: Pairs) -> Integers:
-    """Return, for each segment, how many numbers the other direction has used by then, including its FIN."""
+    """Return, for each segment, how many numbers the other direction had used by then, including its FIN."""
     segments, by = pairs.segments, pairs.by_pair
     is_high = pairs.direction[by] & 1 != 0
     numbers = segments.size[by] + (segments.flags[by] & FIN != 0)
@@ -473,12 +481,12 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface, with no hole, repetition or overtaking.
 
-    No segment is cut. A SYN begins its direction, and a FIN follows its last byte. RST and
-    bare acknowledgments may be anywhere: they do not affect the bytes. No payload acknowledges more than the other
+    No segment is cut. A SYN begins its direction, and a FIN follows the last byte of its direction. RST and bare
+    acknowledgments may be anywhere, because they do not affect the bytes. No payload acknowledges more than the other
     direction has reached. A direction without a SYN does not begin so late that earlier bytes may still follow.
 
     Args:
-        known: by pair, whether it has a connection already.
+        known: for each pair, whether it already has a connection.
     """
 
     def __init__(self, pairs: Pairs, known: npt.NDArray[np.bool_]) -> None:
@@ -529,10 +537,11 @@ class Smooth:
         self.payload_rows = by[taken]
 
     def fill(self, part: SegmentPart, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
-        """Fill connections with their segments; connections are given by the index of their pair, and are new.
+        """Fill new connections with their segments; the connections are given by the index of their pair.
 
         Returns:
-            For each new run of chunks, its pair, its stream and how many chunks it has, in the order of `payload_rows`.
+            For each new run of chunks, its pair, its stream and the number of its chunks, in the order of
+            `payload_rows`.
         """
         segments = part.segments
         taken: list[tuple[int, Stream, int]] = []

@@ -21,9 +21,12 @@ from mqproto.captures.pipeline.tables.queries import connected
 from mqproto.captures.pipeline.tables.tables import Tables
 
 MEMORY: Final = "1GB"
-"""Data beyond this goes to a folder for temporary files: strangers may write any number of names."""
+"""The memory limit; data beyond it goes to a folder for temporary files.
+
+Strangers may write any number of names.
+"""
 THREADS: Final = 4
-"""The most threads; each holds a group of rows in memory."""
+"""The maximum number of threads; each holds a group of rows in memory."""
 FETCHED: Final = 4_096
 MACROS: Final = f"""
 create macro at_least_0(ns) as if(ns < 0, 0, ns);
@@ -67,7 +70,7 @@ select thing, step, sum(change) from (
 
 @contextmanager
 def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
-    """Provide a connection with all tables, in limited memory. Unwritten tables have no rows.
+    """Provide a connection with all tables, in limited memory; tables that were not written have no rows.
 
     Raises:
         OSError: a table cannot be read, or there is no room on disk for data beyond that memory.
@@ -95,7 +98,7 @@ def rows(connection: DuckDBPyConnection, sql: str, /, **values: Any) -> Iterator
 
 
 def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict[int, Spread]:
-    """Return, by the number of a thing, the spread of its durations; things without a duration are left out.
+    """Return the spread of each thing's durations, by its number; things without a duration are left out.
 
     Args:
         took: rows of `thing` and `took_ns`.
@@ -110,8 +113,8 @@ def courses(
     """Return the spread of durations, and their course over time, for each of some things, numbered from 0.
 
     Args:
-        went: rows of `thing`, with `began_ns`, `took_ns` if known, `waits` if it waits from then on, and `until_ns`
-            if that wait is over. Times outside the steps count in the nearest step.
+        went: rows of `thing`, with `began_ns` and, if it is known, `took_ns`. `waits` says that the thing waits from
+            then on; `until_ns` is when that wait is over, if it is. Times outside the steps count in the nearest step.
     """
     values["steps"] = steps._asdict()
     _count(connection, f"select *, step_of(began_ns, $steps) as step from ({went})", values)

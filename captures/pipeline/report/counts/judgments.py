@@ -17,7 +17,7 @@ EXAMPLES: Final = 10
 LINKED: Final = 5_000
 """The maximum number of findings listed with their messages, if the page lets readers look up all messages."""
 OTHERS: Final = 4
-"""The number of packets shown beside a finding as its evidence."""
+"""The number of packets that are shown next to a finding as its evidence."""
 _FOUND: Final = """
 select severity, code, arg_min(coalesce(section, ''), place) as section, count(*) as count
 from findings group by severity, code order by severity <> 'fault', count(*) desc, code, min(place)
@@ -56,7 +56,7 @@ def _example(row: dict[str, Any], others: int) -> Example:
 
 
 def look_up(judged: Judgments, places: Places) -> None:
-    """Ask for the packets of examples."""
+    """Request the packets of the examples."""
     for example in _examples(judged):
         if example.row_id is not None:
             places.want_row(example.series, example.row_id)

@@ -20,11 +20,15 @@ EMBEDDED_LIMIT: Final = 5_000
 """The maximum number of messages that the page lets readers look up, at about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""The page holds all messages only if hops and arrivals are at most these multiples of its limit of messages. Nothing
-else keeps the text for each message short.
+"""The page holds all messages only if there are at most this many arrivals for each message of its limit.
+
+HOPS_EACH is the same for hops. Nothing else keeps the text for each message short.
 """
 KEPT: Final = 400
-"""The maximum length of each list of messages. If there are more messages, the page holds only these lists."""
+"""The maximum length of each list of messages.
+
+If the page has no room for all messages, it holds only these lists.
+"""
 HISTORY: Final = ", ".join(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )
@@ -46,7 +50,7 @@ _LISTS: Final = {
     "resent": "where resends > 0 order by resends desc",
 }
 _NAMED: Final = "(label = $text or message = $text or ends_with(message, chr(92) || $text))"
-"""The condition for messages whose label or identifier is the text, or whose identifier ends with it."""
+"""The condition for messages whose label or identifier is the text, or whose identifier ends with the text."""
 _PART: Final = "(contains(lower(label), lower($text)) or contains(lower(message), lower($text)))"
 _QUEUE: Final = f"""(contains(lower(queue), lower($queue))
     or queue in (select name from ({CALLED}) where contains(lower(called), lower($queue))))"""
@@ -86,11 +90,12 @@ def has_room(tables: Tables, embedded_limit: int) -> bool:
 
 
 class Sought(NamedTuple):
-    """The texts to search for in messages, in upper or lower case; an empty text matches all.
+    """The texts to search for in messages, ignoring case; an empty text matches all messages.
 
-    text: part of the label or identifier. If it is the whole label or identifier, or the end of an identifier, for
-        some messages, only these match.
-    queue: part of its format name, or of the name that people use. host: the label of a queue manager on the route.
+    text: part of the label or identifier. If it is the whole label or identifier of some messages, or the end of their
+        identifiers, only these messages match.
+    queue: part of the queue's format name, or of the name that people use for it.
+    host: the label of a queue manager on the route.
     """
 
     text: str = ""

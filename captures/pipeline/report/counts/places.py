@@ -40,10 +40,11 @@ from seen semi join wanted using (series, row_id) order by place
 class Seen(NamedTuple):
     """A packet.
 
-    time_ns: by the reference clock. captured_ns: by the clock of its capture point.
+    time_ns: its time by the reference clock.
+    captured_ns: its time by the clock of its capture point.
     message: the identifier of the message that it carries, if any.
     journal_negative: whether that message goes to a dead-letter queue if it fails.  [MS-MQMQ] 2.2.19.2
-    secured: its security fields, if it has any.
+    secured: the packet's security fields, if it has any.
     """
 
     place: Place
@@ -63,7 +64,7 @@ class Places:
         self._acknowledgments: dict[tuple[str, str | None, int], Seen | None] = {}
 
     def want_row(self, series: str, row_id: int) -> None:
-        """Request the packet in a row of the table; bytes that form no packet have rows too."""
+        """Request the packet in a row of the table; bytes that form no packet have rows, too."""
         self._rows[series, row_id] = None
 
     def want_packet(self, series: str, number: int) -> None:
@@ -71,7 +72,10 @@ class Places:
         self._numbers[series, number] = None
 
     def want_acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> None:
-        """Request an OrderAck of a sequence, or an acknowledgment of a message, by its time on the reference clock."""
+        """Request an OrderAck of a sequence, or an acknowledgment of a message.
+
+        It is identified by its time on the reference clock.
+        """
         self._acknowledgments[about, class_name, time_ns] = None
 
     def row(self, series: str, row_id: int) -> Seen | None:
@@ -117,7 +121,10 @@ class Places:
 
 
 def _about(row: dict[str, Any]) -> str:
-    """Return the subject of an acknowledgment, a sequence or a message's identifier; empty for other packets."""
+    """Return what an acknowledgment is about: a sequence, or a message's identifier.
+
+    Return an empty text for other packets.
+    """
     if row["kind"] == Kind.ADMIN_ACK and row["correlation"] is not None:
         return identifier_text(*subject_of(row["correlation"]))
     return row["ack_sequence" if row["kind"] == Kind.ORDER_ACK else "ack_message"] or ""

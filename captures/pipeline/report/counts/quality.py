@@ -30,9 +30,9 @@ Row = dict[str, Any]
 
 
 def quality(connection: DuckDBPyConnection) -> Points:
-    """Return all capture points: those with MSMQ streams, and the only point of a series without any.
+    """Return all capture points: those with MSMQ streams, and the only point of a series that has none.
 
-    A point's frames are those of all its files: the table of captures does not count them by interface.
+    A point's frames are those of all files of its series: the table of captures does not count them by interface.
     """
     points = Points()
     found: dict[str, set[str]] = {}
@@ -83,7 +83,7 @@ def _add_frames(points: Points, connection: DuckDBPyConnection, found: dict[str,
 
 
 def _add_clocks(points: Points, connection: DuckDBPyConnection) -> None:
-    """Add the offsets of clocks; points are compared where two of them saw MSMQ."""
+    """Add the offsets of clocks; two points are compared only if both saw MSMQ."""
     for point in points.found.values():
         point.compared = len(points.found) > 1 and point.connections > 0
     for row in rows(connection, "select * from clocks order by place"):

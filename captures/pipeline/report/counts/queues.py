@@ -1,4 +1,4 @@
-"""The queues of messages: delays, messages under way, and how both changed over time."""
+"""The queues of messages: delays, messages in transit, and how both changed over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 QUEUES_LIMIT: Final = 500
-"""The table has rows for this many queues with the most messages, and this many with the slowest messages."""
+"""The number of queues with the most messages that get a row in the table.
+
+As many queues with the slowest messages get a row as well.
+"""
 HOSTS_EACH: Final = 32
 _WENT: Final = f"""
 create or replace temp view went as

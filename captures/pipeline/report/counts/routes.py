@@ -11,8 +11,10 @@ from mqproto.captures.pipeline.report.facts.facts import Hop, Resender, Routes
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 HOPS_LIMIT: Final = 500
-"""The table has rows for this many hops with the most messages, this many with the longest waits, and this many with
-the slowest answers: that is more than most estates have, and a limit for forged traffic.
+"""The number of hops with the most messages that get a row in the table.
+
+As many hops with the longest waits, and with the slowest answers, get a row as well. That is more than most estates
+have, and a limit for forged traffic.
 """
 RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """
@@ -55,7 +57,7 @@ from hops group by coalesce(from_key, '') having sum(copies - 1) > 0 order by su
 
 
 def routes(connection: DuckDBPyConnection, steps: Steps) -> Routes:
-    """Return the hops between queue managers, their speed, and how it changed over time."""
+    """Return the hops between queue managers, their speed, and how this speed changed over time."""
     connection.execute(_CHOSEN, {"limit": HOPS_LIMIT})
     hops = [Hop(**row) for row in rows(connection, _HOPS)]
     every = [courses(connection, steps, len(hops), each) for each in (_WAITED, _ANSWERED)]

@@ -1,6 +1,7 @@
-"""Counts which messages are signed and encrypted, and by whom, and what keys prove.
+"""Counts which messages are signed and encrypted, and by whom, and what keys prove about them.
 
-A message crosses several hops, and may be sent again: it counts once, by the packet that HISTORIES names as its first.
+A message crosses several hops, and may be sent again. It counts once, judged by the packet that HISTORIES names as its
+first.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ select * exclude (place), sum(messages) over () as every from alike
 order by holds is not false, messages desc, algorithm, coalesce(sender_id, ''), coalesce(words, ''), place
 limit $limit
 """
-"""Groups of messages: first those whose protection fails, then those with the most messages."""
+"""Selects groups of messages: first those whose protection fails, then those with the most messages."""
 
 
 def security(connection: DuckDBPyConnection) -> Security:

@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.report.facts.facts import Course, Queues, Routes,
 from mqproto.captures.pipeline.report.facts.overtime import slow_level_ns
 
 SLOTS: Final = 256
-"""A spell is divided into this many slots, to see when a node has no connection."""
+"""The number of slots into which a spell is divided, to see when a node has no connection."""
 _USED: Final = """
 with asked as (select unnest($asked::struct(
     number bigint, key varchar, other varchar, from_ns bigint, until_ns bigint, slot_ns bigint)[], recursive := true)
@@ -40,7 +40,10 @@ with asked as (select unnest($asked::struct(
 select number, bool_or(reset) as reset, greatest(max(lacked), $slots - max(high)) * max(slot_ns) as lacked_ns
 from lacking group by number order by number
 """
-"""For each spell, the longest time without a connection in use; a connection is in use from `low` to before `high`."""
+"""Selects, for each spell, the longest time without a connection in use.
+
+A connection is in use from `low` until right before `high`.
+"""
 
 
 def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queues, ended_ns: int) -> None:
@@ -62,7 +65,10 @@ def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queue
 
 
 def _asked(routes: Routes, queues: Queues) -> Iterator[tuple[Course, Spell, str, str, str | None]]:
-    """Yield each spell with the node whose connections it needs, or both ends of its hop; and a name for these."""
+    """Yield each spell with the node whose connections it needs, or with both ends of its hop.
+
+    Each comes with a name for the node or the hop.
+    """
     keys: dict[str, list[str]] = {}
     for key, label in routes.labels.items():
         keys.setdefault(label, []).append(key)

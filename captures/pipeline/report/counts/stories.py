@@ -44,12 +44,13 @@ Row = dict[str, Any]
 class Evidence:
     """Further rows about some messages.
 
-    histories, ways: rows of HISTORIES and HOPS, by message.
-    arrivals: rows of DUPLICATES by message and receiver, only for arrivals on the message's way; gaps likewise.
-    answers: by series and row, the number of the packet with the receiver's first answer.
-    gaps: rows of GAPS, as selected by _GAP.
-    came: by series, source, sequence and number, when messages missing in gaps reached their destination. A cut
-        packet may not have shown its number by then.
+    histories: rows of HISTORIES.
+    ways: rows of HOPS, by message.
+    arrivals: rows of DUPLICATES by message and receiver, only for arrivals on the message's path.
+    answers: the number of the packet with the receiver's first answer, by series and row.
+    gaps: rows of GAPS, as selected by _GAP, for sequences on the messages' paths.
+    came: when messages that are missing in gaps reached their destination, by series, source, sequence and number. A
+        packet that was cut may not have shown its number by then.
     lossy: the series with losses. Messages that were not seen there may still have existed.
     """
 
@@ -69,10 +70,10 @@ class Evidence:
 def evidence(
     connection: DuckDBPyConnection, known: dict[str, Any], histories: list[Row], places: Places
 ) -> Evidence:
-    """Return the further rows about some messages, and request the packets that they refer to.
+    """Return the further rows about some messages, and request the packets that these rows refer to.
 
     Args:
-        known: by series, the state left by the runs that read it.
+        known: for each series, the state left by the runs that read it.
     """
     ways = _ways_of(connection, [row["message"] for row in histories])
     found = Evidence(histories, ways, lossy=lossy_series(connection, known))
@@ -104,7 +105,7 @@ def evidence(
 
 
 def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
-    """Find when the messages that gaps lack reached their destination."""
+    """Find out when the messages that gaps lack reached their destination."""
     lacking: dict[tuple[str, ...], BoundedRanges] = {}
     for key, gaps in found.gaps.items():
         for gap in gaps:
@@ -117,7 +118,7 @@ def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
 
 
 def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
-    """Yield the messages' stories by their keys.
+    """Yield the stories of messages, each with the message's key.
 
     Args:
         places: where the requested packets have been found.
@@ -143,7 +144,10 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
 
 
 def lossy_series(connection: DuckDBPyConnection, known: dict[str, Any]) -> frozenset[str]:
-    """Return the series with losses: as found by the run that read them, or shown by the beginning of a connection."""
+    """Return the series with losses.
+
+    Either the run that read a series found losses, or the beginning of one of its connections is missing.
+    """
     headless = connection.execute("select distinct series from sessions where not begun").fetchall()
     return frozenset(
         {name for name, each in known.items() if each.get("is_lossy")} | {name for (name,) in headless}
@@ -186,7 +190,7 @@ def _answers(
 
 
 def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:
-    """Yield each acknowledgment's statement about a message, with the key under which `Places` has its packet."""
+    """Yield what each acknowledgment says about a message, and the key under which `Places` has its packet."""
     message = row["message"]
     if row["order_acked_ns"] is not None and row["sequence"]:
         text = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
@@ -232,7 +236,7 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
 
 
 def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> Place | None:
-    """Return the packet by which a receiver answered at that time."""
+    """Return the packet with which a receiver answered at that time; None if it is unknown."""
     for arrival in arrivals:
         number = found.answers[arrival["series"], arrival["row_id"]]
         seen = None if number is None else places.packet(arrival["series"], number)
@@ -244,9 +248,9 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
     """Return the destination of a message, and the gaps that made the destination hold it.  [MS-MQQB] 3.1.5.8.6
 
-    An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, seen or not: the
-    unseen ones held nothing up in the end. Connections with losses are read later than others, so a gap counts only
-    if it was open both by the order of times and by that of packets.
+    An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, seen or not. The
+    unseen ones then held nothing up in the end. Connections with losses are read later than others. So a gap counts
+    only if it was open both in the order of times and in the order of packets.
     """
     is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
@@ -267,7 +271,10 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
 
 
 def _had_come(gap: Row, came: dict[int, int], by_ns: int) -> bool:
-    """Whether all messages that a gap lacks had in fact arrived by then, such as messages cut before their numbers."""
+    """Whether all messages that a gap lacks had in fact arrived by then.
+
+    Messages that the capture cut before their numbers may have arrived, for example.
+    """
     first, last = gap["first_number"], gap["last_number"]
     return last - first < len(came) and all(
         number in came and came[number] <= by_ns for number in range(first, last + 1)
@@ -302,7 +309,10 @@ def _numbers(gaps: list[Row]) -> str:
 
 
 def _all(gaps: list[Row]) -> str:
-    """Return " all" for several numbers: some of these may have arrived, and the gap is still open."""
+    """Return " all" if several numbers are missing, otherwise an empty text.
+
+    Some of these numbers may have arrived while the gap is still open.
+    """
     return "" if len(gaps) == 1 and gaps[0]["first_number"] == gaps[0]["last_number"] else " all"
 
 
@@ -313,7 +323,7 @@ def _place(seen: Seen | None) -> Place | None:
 def _verdict(
     row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
 ) -> Sentence:
-    """Return the outcome in words. For captures with losses it states only what was seen, not what was absent."""
+    """Return the outcome in words; if the captures have losses, it says what was seen, not what was absent."""
     where = row["whereabouts"]
     came = f"It came to its destination, {where}"
     after = Sentence(came)
@@ -347,7 +357,10 @@ def _verdict(
 
 
 def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
-    """Return where a message without a seen end is now, or where it was last seen if the captures cannot tell."""
+    """Return where a message whose end was not seen is now.
+
+    If the captures cannot tell, return where the message was last seen.
+    """
     where, lost = row["whereabouts"], ""
     if row["outcome"] == Outcome.NOT_KNOWN:
         lost = f" Whether it went on, the captures cannot say: {row['reason']}."

@@ -1,4 +1,4 @@
-"""Draws facts as pictures in the colours of the page; each has a description in words.
+"""Draws facts as pictures in the colors of the page; each picture has a description in words.
 
 Bars over time show packets of each sort, and bytes. Lines over time show delays to a queue or over a hop, and the
 number of waiting messages. A histogram shows how long messages took from end to end.
@@ -39,7 +39,10 @@ from mqproto.captures.pipeline.report.facts.words import about, harmless, size, 
 
 COURSES_DRAWN: Final = 4
 LEAST_NS: Final = 1_000
-"""Shorter durations are drawn as this one, since 0 has no place on a logarithmic axis."""
+"""The shortest duration that is drawn as it is; shorter ones are drawn as this one.
+
+0 has no place on a logarithmic axis.
+"""
 DECADES: Final = 2
 """The shortest length of a logarithmic axis, in decades: on a shorter one, small differences would look large."""
 LEFT: Final = 68
@@ -96,7 +99,7 @@ def _clock(first_ns: int, span_ns: int) -> tuple[list[Tick], str]:
 class _Scale:
     """A logarithmic scale with room for some durations.
 
-    at: the fraction of the scale at which a duration is.
+    at: returns the place of a duration, as a fraction of the scale.
     """
 
     def __init__(self, found_ns: Iterable[int]) -> None:
@@ -156,7 +159,7 @@ def course_figures(rows: Sequence[Hop | Queue], waiting: str) -> Iterator[Figure
     """Yield a chart for each of the first hops or queues: delays, and the number of waiting messages, over time.
 
     Args:
-        rows: those most worth a look first.
+        rows: the hops or queues, with those that are most worth a look first.
         waiting: the words for messages that wait, such as `waiting`.
     """
     courses = [(row.title, row.course) for row in rows if row.course is not None]

@@ -20,7 +20,7 @@ HOPS_DRAWN: Final = 24
 LABEL_LIMIT: Final = 28
 SHEET: Final = Sheet(width=720, edge=24, side=150, row=86, dense_row=62, column=285)
 PARTS: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
-"""The places along an arrow where a text may stand, the best first."""
+"""The places along an arrow where a text may be put, the best first."""
 NEAR: Final = 5
 POINTS: Final = 40
 """The number of line segments in an arrow."""
@@ -35,7 +35,10 @@ class _Arrow:
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
-    """Return the hops on the map: the slowest ones and those with the most messages, as long as their ends are few."""
+    """Return the hops on the map: the slowest ones and those with the most messages.
+
+    A hop is left out if it would bring too many queue managers onto the map.
+    """
     between = [hop for hop in routes.hops if hop.from_key != hop.to_key]
     worth = worth_a_look(between, HOPS_DRAWN)
     ends: set[str] = set()
@@ -78,7 +81,7 @@ def _node(room: Room, name: list[str]) -> SvgElement:
 
 
 def _lines(room: Room, texts: list[str]) -> Iterator[SvgElement]:
-    """Yield centred lines of text, one below the other."""
+    """Yield centered lines of text, one below the other."""
     top = room.y + 4 - LINE * (len(texts) - 1) / 2
     yield from (label(room.x, top + LINE * row, text, "middle") for row, text in enumerate(texts))
 
@@ -110,9 +113,10 @@ def _arrow(arrow: _Arrow, width: float) -> Iterator[SvgElement]:
 
 
 def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[SvgElement]:
-    """Yield, beside each arrow, the longest text that touches no box and no other text; nothing if none fits.
+    """Yield the texts of the arrows.
 
-    A text should cover its own arrow rather than others, because readers take it to describe what it covers.
+    Each arrow gets the longest text next to it that touches no box and no other text, or none if none fits. A text
+    should cover its own arrow rather than others, because readers take it to describe what it covers.
     """
     for arrow in arrows:
         others = [point for other in arrows if other is not arrow for point in other.curve]
@@ -132,7 +136,7 @@ def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[S
 
 
 def _spots(arrow: _Arrow, wide: float, high: float) -> Iterator[Point]:
-    """Yield possible centres of a text: beside points along an arrow, on either side."""
+    """Yield possible centers of a text, next to points along an arrow, on either side."""
     last = len(arrow.curve) - 1
     (x, y), (to_x, to_y) = arrow.curve[0], arrow.curve[-1]
     length = math.dist((x, y), (to_x, to_y)) or 1

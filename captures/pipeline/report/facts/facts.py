@@ -13,9 +13,9 @@ from mqproto.captures.points import Point
 
 TO_DESTINATION: Final = "source to destination"
 TO_ORDER_ACK: Final = "source to OrderAck"
-"""Names the durations from the first frame in which a message leaves its source until its OrderAck."""
+"""The name of the durations from when a message is first seen to leave its source until its OrderAck."""
 SLOW_SHARE: Final = 0.95
-"""The quantile that measures slowness: with it, one lost message does not make everything slow."""
+"""The quantile that measures slowness; with it, one lost message does not make everything slow."""
 
 
 @dataclass(slots=True)
@@ -23,9 +23,9 @@ class Captured:
     """The captures that were read.
 
     shown: the first files, as CAPTURES has them.
-    reasons: counts of other frames, by their kind.
+    reasons: the number of other frames of each kind.
     damaged: the number of files that are not captures, or are incomplete.
-    first_ns, last_ns: the first and last time of all frames; None if there is none.
+    first_ns, last_ns: the first and the last time of all frames; None if there are none.
     """
 
     files: int = 0
@@ -47,8 +47,9 @@ class Traffic:
     """Packets over time, in steps of equal length.
 
     first_ns: where the first step begins.
-    packets: for each sort, the number in each step. size_bytes: of all packets.
-    kinds: the total for each kind.
+    packets: for each sort, the number of packets in each step.
+    size_bytes: the size of all packets in each step.
+    kinds: the total number of packets of each kind.
     """
 
     first_ns: int
@@ -62,8 +63,9 @@ class Traffic:
 class Course:
     """Durations and waiting messages over time, in steps of equal length.
 
-    counts: the number of messages that began in each step. half_ns, slow_ns, most_ns: the median, the 95th percentile
-        and the maximum of their durations; 0 where there are none.
+    counts: the number of messages that began in each step.
+    half_ns, slow_ns, most_ns: the median, the 95th percentile and the maximum of the durations of these messages; 0
+        where there are none.
     waiting: the number of messages waiting at the end of each step.
     usual_ns: the lower quartile of all durations.
     spells: all slow times, the longest first.
@@ -92,11 +94,12 @@ class Course:
 
 @dataclass(slots=True)
 class Spell:
-    """A time in which a hop or queue was slow.
+    """A time during which a hop or queue was slow.
 
-    until_ns: None if it lasted to the end. messages: the number that began in it.
-    reset: whether a needed connection was reset in that time; None if nobody has looked.
-    without: by node, the longest time without a connection in use.
+    until_ns: when this time ended; None if it lasted to the end of the captures.
+    messages: the number of messages that began in it.
+    reset: whether a needed connection was reset in it; None if nobody has looked.
+    without: for each node, the longest time without a connection in use.
     """
 
     from_ns: int
@@ -110,10 +113,11 @@ class Spell:
 class Hop:
     """A hop from one queue manager to the next.
 
-    messages, copies: the number of different messages that crossed, and of all crossings.
+    messages: the number of different messages that crossed the hop.
+    copies: the number of all crossings.
     first_ns, last_ns: the first and the last crossing.
-    waited: times that messages spent in the queue manager that they left; answered: times from a crossing to its
-        receiver's answer.
+    waited: the times that messages spent in the queue manager that they left.
+    answered: the times from a crossing to the receiver's answer.
     course: the course of the waiting times; of the answers if no message was seen before this hop.
     """
 
@@ -143,7 +147,7 @@ class Hop:
 
     @property
     def slow_ns(self) -> int:
-        """Return the 95th percentile of its messages' waits or answers."""
+        """Return the 95th percentile of the waits or of the answers on this hop, whichever is longer."""
         return max(self.waited.quantile(SLOW_SHARE), self.answered.quantile(SLOW_SHARE))
 
     @property
@@ -156,12 +160,16 @@ class Hop:
 class Queue:
     """The messages to one queue.
 
-    name: its format name. called: the name that people use.
-    arrived: times to its queue manager, if there was more than one hop; confirmed: times until the OrderAck.
-    ended, failed: the numbers of messages that arrived, and that were refused or expired; others have no seen end.
+    name: the queue's format name.
+    called: the name that people use for the queue.
+    arrived: times to the queue's queue manager, for messages with more than one hop.
+    confirmed: times until the OrderAck.
+    ended: the number of messages that arrived.
+    failed: the number of messages that were refused or expired. The end of all other messages was not seen.
     oldest_ns: the time from the first sight of the oldest of these others to the end of the captures.
     hosts: the queue managers at the ends of the first routes.
-    course: the course of `arrived`, or of `confirmed` if that is empty; it also counts messages without a seen end.
+    course: the course of `arrived`, or of `confirmed` if `arrived` is empty; it also counts messages whose end was not
+        seen.
     """
 
     name: str
@@ -178,7 +186,7 @@ class Queue:
 
     @property
     def unended(self) -> int:
-        """Return the number of messages that were not seen to end."""
+        """Return the number of messages whose end was not seen."""
         return self.messages - self.ended - self.failed
 
     @property
@@ -193,7 +201,7 @@ class Queue:
 
     @property
     def shown(self) -> str:
-        """Return the queue's name for people."""
+        """Return the queue's name as people know it."""
         return self.called or self.name
 
     @property
@@ -208,7 +216,7 @@ class Queue:
 
     @property
     def slow_ns(self) -> int:
-        """Return the 95th percentile of its messages' durations, or the age of the oldest that has not ended."""
+        """Return the 95th percentile of the durations of the queue's messages, or the age of the oldest unended one."""
         return max(self.took.quantile(SLOW_SHARE), self.oldest_ns)
 
     @property
@@ -226,18 +234,23 @@ def slowest(rows: Iterable[Ranked]) -> list[Ranked]:
 
 
 def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """Return at most `limit` rows, alternately the slowest and those with the most messages; the slowest comes first.
+    """Return at most `limit` rows: alternately the slowest rows and those with the most messages.
+
+    The slowest row comes first.
 
     Args:
-        rows: those with the most messages first.
+        rows: the rows, beginning with those that have the most messages.
     """
     turns = [row for both in zip(slowest(rows), rows, strict=True) for row in both]
     return list({id(row): row for row in turns}.values())[:limit]
 
 
 class Resender(NamedTuple):
-    """A queue manager that sent messages again: how many it sent, how many of these more than once, and how many
-    resends.
+    """A queue manager that sent messages again.
+
+    messages: the number of messages that it sent.
+    again: the number of these messages that it sent more than once.
+    copies: the number of resends.
     """
 
     label: str
@@ -248,9 +261,10 @@ class Resender(NamedTuple):
 
 @dataclass(slots=True)
 class Routes:
-    """The hops, those with the most messages first; and the number of messages that crossed hops beyond the limit.
+    """The hops, beginning with those that have the most messages.
 
-    resenders: those that sent the most copies again come first.
+    left_out: the number of messages that crossed hops beyond the limit.
+    resenders: queue managers that sent messages again, beginning with those that sent the most copies.
     """
 
     hops: list[Hop] = field(default_factory=list)
@@ -261,7 +275,10 @@ class Routes:
 
 @dataclass(slots=True)
 class Queues:
-    """The queues, those with the most messages first; and the number of messages to queues beyond the limit."""
+    """The queues, beginning with those that have the most messages.
+
+    left_out: the number of messages to queues beyond the limit.
+    """
 
     queues: list[Queue] = field(default_factory=list)
     left_out: int = 0
@@ -283,7 +300,10 @@ class Sentence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One event in the life of a message. place: None if no single packet shows it, or none was found."""
+    """One event in the life of a message.
+
+    place: the packet that shows the event; None if no single packet shows it, or none was found.
+    """
 
     time_ns: int
     said: Sentence
@@ -291,7 +311,10 @@ class Step(NamedTuple):
 
 
 class Story(NamedTuple):
-    """The outcome of a message, and its steps. secured: None if its packets say nothing about security."""
+    """The outcome of a message, and its steps.
+
+    secured: the security of the message; None if its packets say nothing about it.
+    """
 
     verdict: Sentence
     steps: list[Step]
@@ -300,14 +323,17 @@ class Story(NamedTuple):
 
 @dataclass(slots=True)
 class Messages:
-    """The outcomes of messages. Rows are those of HISTORIES.
+    """The outcomes of messages, in which rows are rows of HISTORIES.
 
-    arrived: times from the first sight to the destination, for messages with more than one hop.
-    confirmed: times until the OrderAck came, to the source if the captures show that.
-    stuck, unknown, failed: the first messages in flight, of unknown outcome, and refused or expired.
-    slowest, latest, resent: the messages with the longest times to their destination, with the longest times until
-        their OrderAck, and with the most resends.
-    failures: for each reason, the number of messages refused or expired, the most frequent first.
+    arrived: times from the first sight of a message to its destination, for messages with more than one hop.
+    confirmed: times until the OrderAck came; until it reached the source, if the captures show that.
+    stuck: the first messages that are in flight.
+    unknown: the first messages of unknown outcome.
+    failed: the first messages that were refused or expired.
+    slowest: the messages with the longest times to their destination.
+    latest: the messages with the longest times until their OrderAck.
+    resent: the messages with the most resends.
+    failures: the number of messages refused or expired for each reason, the most frequent reason first.
     every: whether `embedded` has all messages, or only those in the lists.
     stories: the stories of the embedded messages, by message.
     """
@@ -331,7 +357,11 @@ class Messages:
 
 @dataclass(slots=True)
 class SequenceHop:
-    """A sequence on one hop, a row of SEQUENCE_HOPS; and its first gaps, rows of GAPS."""
+    """A sequence on one hop.
+
+    row: its row of SEQUENCE_HOPS.
+    gaps: its first gaps, as rows of GAPS.
+    """
 
     row: dict[str, Any]
     queue: str
@@ -352,8 +382,10 @@ class Sequences:
 class Example:
     """One finding, and the packet that it is about.
 
-    number, place, time_ns, message: None if it is about no packet, or about a packet that carries no message.
-    others: the places of other packets on which it rests, as far as these were requested; by their numbers.
+    number, place, time_ns, message: describe that packet. They are None if the finding is about no packet; `message` is
+        also None if the packet carries no message.
+    others: the places of the other packets on which the finding rests, as far as these were requested, by their
+        numbers.
     """
 
     text: str
@@ -370,7 +402,7 @@ class Example:
 class Found:
     """All findings of one code.
 
-    examples: the first findings, including more than are shown, for the messages that they are about.
+    examples: the first findings. They are more than those that are shown, for the messages that they are about.
     """
 
     severity: str
@@ -383,7 +415,7 @@ class Found:
 
 @dataclass(slots=True)
 class Judgments:
-    """Findings, faults first; arrivals by their verdict; sessions by their final state."""
+    """Findings, faults first; the number of arrivals by verdict, and of sessions by final state."""
 
     found: list[Found] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
@@ -397,9 +429,10 @@ class Judgments:
 
 @dataclass(slots=True)
 class Facts:
-    """All facts of a report. traffic: None if there are no packets.
+    """All facts of a report.
 
     folder: the folder of the tables, as the user named it.
+    traffic: the packets over time; None if there are no packets.
     """
 
     folder: str

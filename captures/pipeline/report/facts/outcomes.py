@@ -34,6 +34,6 @@ def unknown(outcomes: dict[str, int]) -> int:
 
 
 def why(row: dict[str, Any]) -> str:
-    """Return a colon and the first refusal of a message, in words if its class is known."""
+    """Return a colon and the first refusal of a message in words; empty if there is none of a known class."""
     names = (row["final_class"], *(row["administration"] or ()))
     return next((f": {_REFUSALS[name]}" for name in names if name in _REFUSALS), "")

@@ -1,4 +1,4 @@
-"""Delays and waiting messages over time, which show since when something has been slow."""
+"""Delays and waiting messages over time, which show how long something has been slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS: Final = 120
 SLOW: Final = 10
 """A step is slow if the median of its durations is more than this many times the lower quartile of all durations."""
 SLOW_NS: Final = 10**7
-"""Nothing that took less than this is slow."""
+"""The shortest duration, in nanoseconds, that can be slow."""
 
 SPELLS_SHOWN: Final = 5
 """The number of slow times that are named, the longest first."""
@@ -38,7 +38,10 @@ def steps_of(captured: Captured) -> Steps:
 
 
 def nice_step_ns(least_ns: int) -> int:
-    """Return the next longer round step: 1, 2 or 5 of a decimal unit; above a second, a round time of clocks."""
+    """Return the shortest round step that is long enough.
+
+    It is 1, 2 or 5 of a decimal unit; above a second, it is a round number of seconds, minutes or hours.
+    """
     second_ns = 10**9
     clocks = [each * second_ns for each in (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400)]
     below = [each * 10**power for power in range(3, 9) for each in (1, 2, 5)]
@@ -47,9 +50,9 @@ def nice_step_ns(least_ns: int) -> int:
 
 
 def slow_spells(course: Course) -> list[Spell]:
-    """Return all times that were slow without a break, the longest first.
+    """Return all periods that were slow without interruption, the longest first.
 
-    Steps in which nothing began neither break a slow time nor count as slow.
+    Steps in which nothing began neither interrupt such a period nor count as slow.
     """
     level_ns = slow_level_ns(course)
     used = [step for step, count in enumerate(course.counts) if count]
@@ -69,7 +72,7 @@ def slow_level_ns(course: Course) -> int:
 
 
 def waiting_since_ns(course: Course) -> int | None:
-    """Return the time since which something was waiting at the end of every step; None if nothing waits at the end."""
+    """Return the time since which messages were waiting at the end of every step; None if none wait at the end."""
     empty = [step for step, count in enumerate(course.waiting) if count <= 0]
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
         return None
@@ -77,7 +80,7 @@ def waiting_since_ns(course: Course) -> int | None:
 
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
-    """Yield a course in words: since when it has been slow, and since when messages have been waiting."""
+    """Yield a course in words: when it was slow, and since when messages have been waiting."""
     yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])
@@ -88,7 +91,10 @@ def spoken(course: Course, waiting: str) -> Iterator[str]:
 
 
 def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
-    """Yield `slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
+    """Yield texts such as `slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`.
+
+    The text is `slow since 12:40:00: ...` if it is still slow.
+    """
     for spell in course.spells[:limit]:
         until = "" if spell.until_ns is None else f" to {_at(course, spell.until_ns)}"
         said = [counted(spell.messages, "message"), *happened(spell)]
@@ -99,7 +105,7 @@ def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
 
 
 def happened(spell: Spell) -> Iterator[str]:
-    """Yield the events on connections at that time."""
+    """Yield what happened to connections at that time."""
     if spell.reset:
         yield "a connection was reset"
     yield from (f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items())
@@ -108,7 +114,10 @@ def happened(spell: Spell) -> Iterator[str]:
 
 
 def waiting_text(course: Course, waiting: str) -> str:
-    """Return `3 not seen to end since 12:40:00, at most 5 at 12:41:00`; "" if no message ever waited."""
+    """Return a text such as `3 not seen to end since 12:40:00, at most 5 at 12:41:00`.
+
+    Return "" if no message ever waited.
+    """
     most = max(course.waiting, default=0)
     if most <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""Messages' claims about senders, signatures and encryption; and what keys prove."""
+"""Messages' claims about senders, signatures and encryption, and what keys prove about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEAK: Final = {
     "RC2": "a cipher of 1987, which Windows keeps for what is old",
     "RC4": "two bodies under one key give each other away, and an altered one opens as well",
 }
-"""Hashes and ciphers that protect little, and the reasons. RC2 also stands for RC2-128."""
+"""Hashes and ciphers that protect little, each with the reason; RC2 also stands for RC2-128."""
 
 
 def why_weak(algorithm: str) -> str | None:
@@ -24,14 +24,17 @@ def why_weak(algorithm: str) -> str | None:
 
 
 class Mark(NamedTuple):
-    """A few words about security. style: `good`, `bad` or `open`, as for an outcome."""
+    """A few words about security.
+
+    style: `good`, `bad` or `open`, as for an outcome.
+    """
 
     style: str
     text: str
 
 
 class Secured(NamedTuple):
-    """The claims of one message, and what keys prove about it: columns of PACKETS by name."""
+    """The claims of one message, and what keys prove about them, in fields named like columns of PACKETS."""
 
     sender_kind: str | None
     sender_id: str | None
@@ -44,11 +47,11 @@ class Secured(NamedTuple):
 
     @property
     def is_protected(self) -> bool:
-        """Whether it is signed or encrypted."""
+        """Whether the message is signed or encrypted."""
         return self.signed is not None or self.encrypted is not None
 
     def marks(self) -> list[Mark]:
-        """Return short marks. A signature by an unknown signer proves little."""
+        """Return short remarks about the security; a signature by an unknown signer proves little."""
         marks = []
         if self.signed is not None:
             text = f"signed {self.signed}"
@@ -92,10 +95,12 @@ def _weak(algorithm: str) -> str:
 class Alike:
     """Messages with the same protection.
 
-    algorithm: the hash of the signature, or the cipher; is_signature: which of the two.
+    algorithm: the hash of the signature, or the cipher.
+    is_signature: whether `algorithm` is the hash of a signature.
     sender_kind, sender_id: the sender that signed messages name.
-    words: the results of keys, None if there were no keys. holds: whether the signature is valid, None if unknown.
-        known: whether a key or certificate at hand identifies the signer.
+    words: what keys prove, in words; None if there were no keys.
+    holds: whether the signature is valid; None if unknown.
+    known: whether a key or certificate at hand identifies the signer.
     """
 
     algorithm: str
@@ -115,18 +120,21 @@ class Alike:
 
 @dataclass(slots=True)
 class Security:
-    """Counts of messages by protection, each by its first packet.
+    """The numbers of messages with each kind of protection; a message is judged by its first packet.
 
-    headed: those with a SecurityHeader. named: those whose header names a sender; claimed: those of them without a
-        signature.
-    signed, encrypted: those with a signature, or encryption; both, bare: those with both, or neither. unknown: cut
-        short by the capture, so nobody can tell.
-    holding, failing: those with a valid or an invalid signature; proved: those with a valid one of an identified
-        signer.
-    opened: those with a decrypted body.
+    headed: the messages with a SecurityHeader.
+    named: the messages whose header names a sender.
+    claimed: the messages whose header names a sender, but which have no signature.
+    signed, encrypted: the messages with a signature, and those with encryption.
+    both, bare: the messages with both, and those with neither.
+    unknown: the messages that the capture cut short, so that nobody can tell.
+    holding, failing: the messages with a valid signature, and those with an invalid one.
+    proved: the messages with a valid signature of an identified signer.
+    opened: the messages with a decrypted body.
     altered: the number of further packets with an invalid signature.
     has_keys: whether any keys were given.
-    signatures, ciphers: groups of similar messages, failing ones first. left_out: the number of other messages.
+    signatures, ciphers: groups of similar messages, beginning with those whose protection fails.
+    left_out: the number of messages in no group.
     """
 
     headed: int = 0

@@ -1,4 +1,4 @@
-"""Counts durations in buckets: any number of durations takes 4 KiB."""
+"""Counts durations in buckets, so that any number of durations takes 4 KiB."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import accumulate
 from typing import Final
 
 STEPS: Final = 8
-"""How many buckets there are for each doubling: values read from them are right to within 1/16."""
+"""The number of buckets for each doubling; values read from the buckets are right to within 1/16."""
 
 
 class Spread:
-    """Durations in ns. Those below 0, which occur only when clocks disagree, count as 0.
+    """Durations in ns; durations below 0, which occur only if clocks disagree, count as 0.
 
-    Each value from 0 to 15 has its own bucket; above these, each doubling has STEPS.
+    Each value from 0 to 15 has its own bucket; above these, each doubling has STEPS buckets.
 
     Attributes:
         count: the number of durations.
-        least, most: exact, 0 if there are none.
+        least, most: the exact shortest and longest duration; 0 if there are none.
 
     Args:
-        counts: the number of durations in each bucket, ascending.
+        counts: the number of durations in each bucket, in ascending order.
     """
 
     def __init__(self, counts: Mapping[int, int] | None = None, least: int = 0, most: int = 0) -> None:
@@ -44,7 +44,7 @@ class Spread:
         return middle([*self._counts][place]) if self.count else 0
 
     def bars(self) -> list[tuple[int, int, int]]:
-        """Return the buckets from the first to the last that is not empty: both edges in ns, and the count."""
+        """Return the buckets from the first to the last that is not empty, each with its edges in ns and its count."""
         if not self.count:
             return []
         first, last = min(self._counts), max(self._counts)
@@ -53,7 +53,7 @@ class Spread:
         ]
 
     def as_json(self) -> dict[str, int]:
-        """Return the spread for programs."""
+        """Return the spread as JSON for programs."""
         shares = {"p50_ns": 0.5, "p95_ns": 0.95, "p99_ns": 0.99}
         return {
             "count": self.count,

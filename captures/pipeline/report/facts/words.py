@@ -13,7 +13,10 @@ from mqproto.captures.decode.views.words import duration, short
 from mqproto.captures.pipeline.report.facts.facts import Sentence, Sequences
 
 TEXT_LIMIT: Final = 300
-"""A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
+"""The maximum length of a text; a longer one is cut.
+
+A label has at most 249 characters.  [MS-MQMQ] 2.2.19.3
+"""
 
 
 def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
@@ -28,11 +31,13 @@ def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
 
 
 def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
-    """Return words with a duration as exact as the clocks allow; below their uncertainty, it is only an upper limit.
+    """Return words with a duration, as exact as the clocks allow.
+
+    A duration below the clocks' uncertainty is given as an upper limit.
 
     Args:
-        uncertainty_ns: 0 if one clock saw both events; None if the offset comes from packets in one direction, the
-            fastest of which is assumed to have taken no time.
+        uncertainty_ns: 0 if one clock saw both events. None if the offset of the clocks comes from packets in one
+            direction only; the fastest of these is assumed to have taken no time.
     """
     if uncertainty_ns is None:
         return Sentence(f"{before} at least", max(0, ns))
@@ -48,24 +53,24 @@ def sentence(said: Sentence) -> str:
 
 
 def about(nanoseconds: int) -> str:
-    """Return a duration in two digits, for values read from a `Spread`."""
+    """Return a duration with two significant digits, for values read from a `Spread`."""
     digits = len(str(abs(nanoseconds)))
     return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
 
 
 def when(time_ns: int | None) -> str:
-    """Return date and time, UTC, to the millisecond."""
+    """Return the date and the time in UTC, to the millisecond."""
     return "–" if time_ns is None else words.when(time_ns, 3)
 
 
 def clock(time_ns: int, since_ns: int) -> str:
-    """Return the time of day, UTC; with its date if that differs from the date of the beginning."""
+    """Return the time of day in UTC, with the date if it differs from the date of `since_ns`."""
     date = words.date(time_ns)
     return ("" if date == words.date(since_ns) else f"{date} ") + words.clock(time_ns, 3).removesuffix(".000")
 
 
 def size(size_bytes: int) -> str:
-    """Return a size as in `512 bytes`, `4.2 MB`."""
+    """Return a size such as `512 bytes` or `4.2 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size_bytes >= factor:
             return f"{short(size_bytes / factor)} {unit}"
@@ -73,7 +78,7 @@ def size(size_bytes: int) -> str:
 
 
 def rate(count: int, span_ns: int) -> str:
-    """Return the number per second; a dash if all came at one moment."""
+    """Return the number per second; a dash if there is only one, or if all came at one moment."""
     if count < 2 or span_ns <= 0:
         return "–"
     each_s = count * 10**9 / span_ns
@@ -87,13 +92,16 @@ def rate(count: int, span_ns: int) -> str:
 
 
 def gaps_text(sequences: Sequences) -> str:
-    """Return the gaps as in `3 gaps, all filled`; `3 gaps, 1 never filled`."""
+    """Return the gaps in words, such as `3 gaps, all filled` or `3 gaps, 1 never filled`."""
     ended = f"{sequences.gaps_open:,} never" if sequences.gaps_open else "all"
     return f"{counted(sequences.gaps, 'gap')}, {ended} filled"
 
 
 def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
-    """Return the shell command that shows a packet: its message from hop to hop, or all packets of that millisecond."""
+    """Return the shell command that shows a packet.
+
+    It shows the packet's message from hop to hop, or else all packets of that millisecond.
+    """
     typed = ["mqproto", "decode", file]
     if message is not None:
         typed += ["--follow", message]

@@ -1,9 +1,9 @@
-"""Estimates the offsets between the clocks of capture points, from packets that two of them saw, and from causal order.
+"""Estimates the offsets between the clocks of capture points.
 
-A packet that two points saw passed one before the other. Nobody knows which came first, but packets in the other
-direction pass the points in the other order. A message crosses one hop before the next, and before it is acknowledged,
-even if different points see this. So both kinds of packets bound how far one clock is ahead, from above at one time
-and from below at another (offsets.py).
+The evidence comes from packets that two points saw, and from causal order. A packet that two points saw passed one of
+them first. Nobody knows which one, but packets in the other direction pass the points in the opposite order. A message
+crosses one hop before the next, and crosses them all before it is acknowledged, even if different points see this. So
+both kinds of packets bound how far one clock is ahead, from above at one time and from below at another (offsets.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CLOCKS", "CLOCK_PAIRS", "Ahead", "ClockStage", "ahead", "clocks"]
 PLACE_LIMIT: Final = 8
 """The maximum number of capture points that are compared for one packet."""
 HELD_COUNT: Final = 1_024
-"""The number of bounds collected before the strictest are chosen."""
+"""The number of bounds to collect before only the strictest are kept."""
 STRAIGHT_LIMIT: Final = 4_096
 """The maximum number of straight messages, seen by several points, whose order is examined in each batch."""
 
@@ -46,28 +46,33 @@ CLOCK_PAIRS: Final = pa.schema(
         ("above_ns", INTEGERS),
     ]
 )
-"""Evidence from two capture points, a and b, about their clocks: bounds on how far b's is ahead, at times on a's clock.
+"""Evidence from two capture points, a and b, about their clocks.
 
-    from_key, to_key: the hop of packets that both saw. Each packet gives an upper or a lower bound, which depends on
-        the point that it passed first. Empty for bounds from events in a known order.
-    packets: their number. A point paired with itself has the times of its first and last packets.
+It consists of bounds on how far b's clock is ahead of a's, at times on a's clock.
+
+from_key, to_key: the hop of the packets that both points saw. Each packet gives an upper or a lower bound, which
+    depends on the point that it passed first. Empty for bounds from events in a known order.
+packets: the number of packets compared. A point paired with itself has the times of its first and last packets.
 """
 
 CLOCKS: Final = sessions.CLOCKS.schema
 _SPAN: Final = ("series", "interface", "time_ns_min", "time_ns_max")
 Place = tuple[str, int]
-"""A capture point: series and interface."""
+"""A capture point, given by its series and interface."""
 Hop = tuple[str, str]
 Pair = tuple[Place, Place]
 ORDERED: Final = ("", "")
-"""The `Hop` of bounds from events in a known order."""
+"""The value of `Hop` in bounds that come from events in a known order."""
 
 
 class ClockStage:
-    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed`: its only result is `pairs`, at the end.
+    """A stage of `grouping.MessageStages` for rows of `subjects.keyed`.
+
+    Its only result is `pairs`, at the end.
 
     Args:
-        lossless: whether a series has no gap at all; otherwise it may lack a message, but have a later copy.
+        lossless: tells whether a series has no gap at all. If it has one, a message may be missing even though a later
+            copy of it is there.
     """
 
     def __init__(self, lossless: Callable[[str], bool] = lambda _: True) -> None:
@@ -76,7 +81,7 @@ class ClockStage:
         self._spans: dict[Place, tuple[int, int]] = {}
 
     def pairs(self) -> pa.RecordBatch:
-        """Return observations of pairs of capture points, as CLOCK_PAIRS, from this part of the rows."""
+        """Return the evidence that these rows give about pairs of capture points, as CLOCK_PAIRS."""
         return batch_of(CLOCK_PAIRS, _pair_rows(self._found()))
 
     def _found(self) -> Iterator[tuple[tuple[Place, Place, Hop], tuple[int, Bounds]]]:
@@ -100,7 +105,10 @@ class ClockStage:
             self._spans[series, interface] = min(known[0], span[0]), max(known[1], span[1])
 
     def _compare(self, some: Sequence[Event]) -> None:
-        """Note the times of copies: if two points saw a packet equally often, their copies match in order."""
+        """Note the times of copies.
+
+        If two points saw a packet equally often, the first copy at one is the first at the other, and so on.
+        """
         if len({event.place for event in some}) < 2:
             return
         seen: dict[tuple[Hop, int], dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -116,7 +124,10 @@ class ClockStage:
         self._order(some)
 
     def _order(self, some: Sequence[Event]) -> None:
-        """Note the known order of a message's events: it crossed its hops in order, and then it was acknowledged."""
+        """Note the known order of a message's events.
+
+        It crossed its hops one after another, and then it was acknowledged.
+        """
         carriers: dict[Place, list[Event]] = defaultdict(list)
         for event in some:
             if not event.about:
@@ -181,7 +192,7 @@ def _pair_rows(
 
 
 def merged(pairs: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
-    """Return the rows of all CLOCK_PAIRS, merged into one for each pair and hop."""
+    """Return the rows of all CLOCK_PAIRS, merged into one row for each pair and hop."""
     return list(_pair_rows(_all(pairs).items()))
 
 
@@ -202,8 +213,9 @@ def _all(pairs: Iterable[pa.RecordBatch]) -> dict[tuple[Place, Place, Hop], tupl
 
 
 def clocks(pairs: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return CLOCKS from all CLOCK_PAIRS: each point that shares packets with others, compared to the one that shares
-    most.
+    """Return CLOCKS from all CLOCK_PAIRS.
+
+    Each point that shares packets with others is compared with the point of its group that shares the most.
     """
     near = _near(pairs)
     rows: list[tuple[Any, ...]] = []
@@ -232,7 +244,7 @@ def _rank(step: Ahead) -> tuple[bool, int]:
 
 
 def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
-    """Return CLOCKS in the form that `histories` takes."""
+    """Return CLOCKS as a mapping, which is the form that `histories` takes."""
     names = ("series", "interface", "offset_ns", "uncertainty_ns", "packets", "at_ns", "drift_ppb")
     rows = zip(*(values(found, name) for name in names), strict=True)
     return {
@@ -242,7 +254,10 @@ def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
 
 
 def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
-    """Return, for each point, those comparable with it, and how far it is behind each by that point's clock."""
+    """Return, for each point, the points that can be compared with it, and how far it is behind them.
+
+    The time by which it is behind another point is given at times on the other point's clock.
+    """
     ways: dict[Pair, dict[Hop, tuple[int, Bounds]]] = defaultdict(dict)
     spans: dict[Place, tuple[int, int]] = {}
     for (a, b, hop), (packets, found) in _all(pairs).items():
@@ -296,7 +311,10 @@ def _compared(
 
 
 def _unsure(bounds: Mapping[Hop, Bounds], known: Bounds, packets: int) -> tuple[Ahead, Ahead]:
-    """Return estimates when no line fits between the bounds because a clock was set, or when one side has no bounds."""
+    """Return estimates for clocks without a line between the bounds.
+
+    That is so if a clock was set, or if one side has no bounds.
+    """
     seen = [value for found in bounds.values() for value in found.values()]
     if any((other, one) in bounds for one, other in bounds) or (known.below and known.above):
         every = [*seen, *known.values()]

@@ -1,8 +1,8 @@
 """Decides whether a message that arrives at a queue manager is new, a duplicate, or in doubt.
 
-The verdict follows a consumer's three steps (mqproto/edge/exactlyonce.py), and the rules of a queue manager in
-[MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6: a history of identifiers, which it may shorten, or the numbers of a sequence. Our
-history is a table, ARRIVALS, that grows from run to run.
+The verdict follows the three steps of a consumer (mqproto/edge/exactlyonce.py), and the rules for a queue manager in
+[MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6. These use a history of identifiers, which the queue manager may shorten, or the
+numbers of a sequence. Our history is a table, ARRIVALS, that grows from run to run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
 REMEMBERED: Final = "Arrivals"
-"""The kind of the rows that earlier runs have left about arrivals."""
+"""The kind of the rows about arrivals that earlier runs have left."""
 WINDOW_S: Final = 1_800
-"""The time, in seconds, for which a queue manager is assumed to remember the identifiers of messages that are not
+"""How long, in seconds, a queue manager is assumed to remember the identifiers of messages that are not
 transactional.
 """
 
@@ -44,15 +44,18 @@ TOLD: Final = {
     "duplicates": ("delivery_count", "verdict", "reason"),
     "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
 }
-"""The columns that this stage makes; all others are the packet's. ARRIVALS copies them from the last packet."""
+"""The columns that this stage makes, by table; all others are copied from the packet. For ARRIVALS, it is the last
+packet.
+"""
 
 
 @dataclass(slots=True)
 class _Known:
     """The remembered arrivals of a message at one queue manager.
 
-    at: the row of the last packet. completed_by: the packet, in this run, with which the receiver answered.
-    is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
+    at: the row of the last packet.
+    completed_by: the packet, in this run, with which the receiver answered.
+    is_put_back: whether the clock was set back after the first arrival, so that times do not prove an order.
     """
 
     at: int = 0
@@ -66,7 +69,7 @@ class _Known:
 
 
 def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
-    """Return ARRIVALS of earlier runs in the columns of `subjects.keyed`."""
+    """Return ARRIVALS of earlier runs as rows with the columns of `subjects.keyed`."""
     count = arrivals.num_rows
     last_ns = arrivals.column("last_ns")
     columns = {
@@ -83,13 +86,13 @@ def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class DuplicateStage:
-    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; it returns tables by SCHEMAS.
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`.
 
-    Its rows of ARRIVALS combine new arrivals with the remembered ones.
+    It returns the tables in SCHEMAS. Its rows of ARRIVALS combine new arrivals with the remembered ones.
 
     Args:
-        lossless: whether a series has no gap at all.
-        ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
+        lossless: tells whether a series has no gap at all.
+        ahead: how far the clocks of capture points are ahead, from `clocks.ahead`.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class DuplicateStage:
         return joined(batches)
 
     def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
-        """Return rows for messages that came once to each queue manager: they were new there."""
+        """Return rows for messages that arrived once at each queue manager; they were new there."""
         at = messages.crossings
         offset_ns = clock_offsets_ns(rows, self._ahead)[at]
         time_ns = pa.array(integers(rows, "time_ns")[at] - offset_ns)
@@ -176,8 +179,10 @@ class DuplicateStage:
         )
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
-        """Return arrivals in the order of frames in a file, else by time. A hop's arrivals are those of the point that
-        saw most of them; if several points did, those of the one that saw the most answers.
+        """Return the arrivals at one queue manager in order.
+
+        Frames in the same file are in the order of the file; others are ordered by time. A hop's arrivals are taken
+        from the point that saw the most of them. If several points did, the one that saw the most answers is used.
         """
         if len(arrivals) == 1:  # Nearly always.
             return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]
@@ -209,7 +214,7 @@ class DuplicateStage:
         self._out["duplicates"].append((event.at, count, verdict, reason))
 
     def _entry(self, known: _Known, time_ns: int, event: Event) -> tuple[Entry, str]:
-        """Return the history's entry for a message: absent, processed, or only begun; and the reason."""
+        """Return the history's entry for a message (absent, processed, or only begun), and the reason."""
         if not known.arrivals:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
@@ -231,9 +236,9 @@ class DuplicateStage:
 
 
 def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
-    """Return a number below 0 if the arrival `one` came first.
+    """Return a number below 0 if the arrival `one` came first, and a positive one if `other` did.
 
-    A clock may be set back, but a file's frames are in order.
+    A clock may be set back, but the frames of a file are in order.
     """
     first, second = one[1], other[1]
     if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:

@@ -1,4 +1,4 @@
-"""Brings together everything about one message: its packets and acknowledgments."""
+"""Collects everything about each message: its packets and acknowledgments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mqproto.captures.pipeline.stages.messages import straight, subjects
 from mqproto.captures.pipeline.tables.lists import Batches, records, values
 
 EVENT_LIMIT: Final = 10_000
-"""The maximum number of packets that are examined for one message; hostile captures have messages with more."""
+"""The maximum number of packets that are examined for one message; hostile captures may have messages with more."""
 
 
 class Event(NamedTuple):
     """A row of `subjects.keyed`: a packet that carries a message, or a packet about a message.
 
-    A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
-    first_ns and completed_ns are from ARRIVALS of an earlier run. An event has only the fields that decide something;
-    tables copy the packet's other columns by `at`.
+    A packet about a message has its own kind, place, time and hop; its other fields describe the message. `arrivals`,
+    `first_ns` and `completed_ns` come from ARRIVALS of an earlier run. An event has only the fields that decide
+    something; tables use `at` to copy the packet's other columns.
 
-    at: the row in its batch.
+    at: the row of the packet in its batch.
     """
 
     at: int
@@ -80,7 +80,7 @@ COPIED: Final = (
     "body_bytes",
     "sent_time_s",
 )
-"""The columns of packets that tables copy."""
+"""The columns of packets that tables copy unchanged."""
 COLUMNS: Final = tuple(
     dict.fromkeys(
         [
@@ -90,7 +90,7 @@ COLUMNS: Final = tuple(
         ]
     )
 )
-"""The columns of packets, joined with their relations, that `subjects.keyed` needs for this."""
+"""The columns that `subjects.keyed` needs for this module, from packets joined with their relations."""
 
 
 class Messages:
@@ -98,7 +98,7 @@ class Messages:
 
     Attributes:
         rows: the rows of all messages, one message after the other; `Event.at` refers to them.
-        straight: messages that need not be examined one by one.
+        straight: the messages that do not have to be examined one by one.
 
     Args:
         sizes: the number of rows of each message.
@@ -116,7 +116,7 @@ class Messages:
 
     @cached_property
     def odd(self) -> list[tuple[list[Event], bool]]:
-        """Return the other messages: the events of each, and whether these are complete."""
+        """The messages that did not go straight: the events of each, and whether these are complete."""
         each = events(self.rows.take(pa.array(self.odd_rows)), self.odd_rows.tolist())
         return [
             (list(islice(each, size))[:EVENT_LIMIT], is_whole)
@@ -141,10 +141,12 @@ class OfMessages(Protocol):
 
 
 class MessageStages:
-    """Takes rows by `subjects.KEY` and `ORDER`, and gives each message to every stage once all its events are there.
+    """Takes rows grouped by `subjects.KEY` and sorted by `ORDER`.
+
+    Each message is given to every stage once it is complete.
 
     Args:
-        stages: those that take the same messages; the tables of all of them are returned.
+        stages: the stages that take the same messages; the tables of all of them are returned.
     """
 
     def __init__(self, *stages: OfMessages) -> None:
@@ -185,7 +187,7 @@ class MessageStages:
 
 
 def _bounds(subjects: pa.Array) -> list[int]:
-    """Return where each message begins, and where the last one ends."""
+    """Return the index of each message's first row, and the index after the last row of all."""
     count = len(subjects)
     if not count:
         return []
@@ -196,10 +198,10 @@ def _bounds(subjects: pa.Array) -> list[int]:
 
 
 def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
-    """Yield rows as events; a missing column counts as null.
+    """Yield rows as events; missing columns count as null.
 
     Args:
-        at: the number of each row in the batch that they were taken from.
+        at: the index of each row in the batch from which these rows were taken.
     """
     there = set(batch.schema.names)
     columns = (
@@ -211,12 +213,12 @@ def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
 def about_packets(
     schema: pa.Schema, told: Mapping[str, pa.Array], at: Integers, packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return a table about packets, whose own fields are copied unchanged.
+    """Return a table about packets, into which their fields are copied unchanged.
 
     Args:
         schema: the schema of the table; its column for the message holds the packet's subject.
-        told: the other columns; columns without an entry are the packet's.
-        at: for each row, the packet's place in `packets`.
+        told: the columns that are not copied from the packet.
+        at: for each row, the packet's index in `packets`.
     """
     place = pa.array(at, pa.int64())
     arrays = []
@@ -232,7 +234,10 @@ def about_packets(
 def rows_about(
     schema: pa.Schema, told: Sequence[str], rows: Iterable[tuple[Any, ...]], packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return a table about packets from rows: each is the packet's place, then its values for the columns `told`."""
+    """Return a table about packets from rows.
+
+    Each row consists of the packet's index in `packets` and the values for the columns `told`.
+    """
     places, *columns = zip(*rows, strict=True)
     arrays = (pa.array(column, schema.field(name).type) for name, column in zip(told, columns, strict=True))
     return about_packets(schema, dict(zip(told, arrays, strict=True)), np.array(places), packets)

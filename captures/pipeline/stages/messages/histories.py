@@ -70,19 +70,23 @@ class Outcome(StrEnum):
     """The outcome of a message, as far as captures show it."""
 
     CONFIRMED = "confirmed"
-    """It arrived at its destination, which told its source."""
+    """The message arrived at its destination, which told its source so."""
     REACHED = "reached"
-    """It arrived at its destination, and no acknowledgment was due, or the captures do not show one."""
+    """The message arrived at its destination, but no acknowledgment was due, or the captures do not show one."""
     ACKNOWLEDGED = "acknowledged"
-    """Its destination acknowledged it, but the captures do not show its arrival."""
+    """The destination acknowledged the message, but the captures do not show its arrival."""
     EXPIRED = "expired"
     REFUSED = "refused"
-    """It got negative acknowledgments, other than for expiry: `final_class` and `administration` have their classes."""
+    """The message got negative acknowledgments other than for expiry; `final_class` and `administration` have their
+    classes.
+    """
     IN_FLIGHT = "in flight"
-    """It has not arrived by any route that the captures show, and they have no losses on these routes."""
+    """The message did not arrive by any route that the captures show, and there are no losses on these routes."""
     NOT_KNOWN = "not known"
-    """The captures cannot tell whether it arrived; `reason` says why. If it did arrive, `reason` says why they cannot
-    tell whether it was acknowledged."""
+    """The captures cannot tell whether the message arrived; `reason` says why.
+
+    If it did arrive, `reason` says why they cannot tell whether it was acknowledged.
+    """
 
 
 NOBODY_KNOWN: Final = "it is not known who is at its end"
@@ -91,7 +95,7 @@ NOBODY_KNOWN: Final = "it is not known who is at its end"
 class _Hop(NamedTuple):
     """One hop of a message.
 
-    first: the packet that first carried it.
+    first: the first packet that carried it across this hop.
     """
 
     first: Event
@@ -104,12 +108,14 @@ class _Hop(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """Acknowledgments of a message, each with the time when it was first seen, the earliest first.
+    """The acknowledgments of a message, each with the time at which it was first seen.
 
-    order_acked_ns: when an OrderAck for it was first seen, at its source if it was seen there.
-    at_source: whether it was seen there.
-    covered_ns: when a positive FinalAck of a later message of its sequence was seen.
-    final, administration: FinalAcks and administration acknowledgments, one of each class.
+    The earliest come first.
+
+    order_acked_ns: the time at which an OrderAck for it was first seen, if possible at the message's source.
+    at_source: whether that OrderAck was seen at the message's source.
+    covered_ns: the time at which a positive FinalAck of a later message of the same sequence was seen.
+    final, administration: the FinalAcks and the administration acknowledgments, one of each class.
     """
 
     order_acked_ns: int | None
@@ -120,12 +126,14 @@ class _Said(NamedTuple):
 
 
 class HistoryStage:
-    """A stage of `grouping.MessageStages` for rows of `subjects.keyed` and CONFIRMATIONS; it returns tables by SCHEMAS.
+    """A stage of `grouping.MessageStages` for rows of `subjects.keyed` and CONFIRMATIONS.
+
+    It returns the tables in SCHEMAS.
 
     Args:
-        label: the label of a queue manager, by `directory.labels`.
-        ways: the losses in the captures of a series.
-        ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
+        label: returns the label of a queue manager, as `directory.labels` does.
+        ways: returns the losses in the captures of a series.
+        ahead: how far the clocks of capture points are ahead, from `clocks.ahead`.
     """
 
     def __init__(
@@ -204,7 +212,11 @@ class HistoryStage:
         }
 
     def _crossed(self, messages: Straight, rows: pa.RecordBatch, hop_ns: Integers) -> dict[str, pa.Array]:
-        """Return the columns for the hops of messages that crossed each hop once, at these times."""
+        """Return the columns that describe the hops of messages that crossed each hop once.
+
+        Args:
+            hop_ns: the time of each crossing.
+        """
         at = messages.crossings
         ahead_ns = pa.array(clock_offsets_ns(rows, self._ahead, "acknowledged_ns"))
         answered_ns = pc.subtract(rows.column("acknowledged_ns"), ahead_ns)
@@ -226,7 +238,10 @@ class HistoryStage:
         }
 
     def _doubtful(self, every: Straight, rows: pa.RecordBatch) -> Mask:
-        """Return the messages to examine one by one: later ones may have passed them over; see `Ways.may_be_passed`."""
+        """Return, for each message, whether it must be examined one by one.
+
+        That is so if later messages may have passed it over; see `Ways.may_be_passed`.
+        """
         doubtful = np.zeros(len(every), dtype=bool)
         sent, number = every.crossings[every.first], integers(rows, "sequence_number")
         said = np.zeros(len(every), dtype=bool)
@@ -342,7 +357,7 @@ class HistoryStage:
         )
 
     def _said(self, first: Event, about: list[Event]) -> _Said:
-        """Return the acknowledgments of a message, by their kinds."""
+        """Return the acknowledgments of a message, grouped by kind."""
         timed = [
             (self._time_ns(event, event.time_ns), event) for event in about if not _is_foreign(event, first)
         ]
@@ -357,7 +372,10 @@ class HistoryStage:
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
 
     def _may_be_passed(self, orders: list[Event], number: int | None, carriers: list[Event]) -> bool:
-        """Whether all OrderAcks of its sequence may stand only for later messages that passed this message over."""
+        """Return whether the message may have been passed over.
+
+        That is so if each OrderAck of its sequence may stand only for later messages that passed it over.
+        """
         if any(event.sequence_number == number for event in orders):
             return False
         copies: dict[str, list[Copy]] = defaultdict(list)
@@ -382,12 +400,13 @@ class HistoryStage:
         return Outcome.IN_FLIGHT if reason is None else Outcome.NOT_KNOWN
 
     def _why_unknown(self, hops: list[_Hop]) -> str | None:
-        """Return why a message without a seen arrival may have arrived; None if the captures would show its arrival.
+        """Return why a message whose arrival was not seen may have arrived anyway.
 
-        Every queue manager that held it may have sent it on, if the captures lack some of its packets. It may have
-        held it earlier than the captures show: since the message was written. If the captures began after a connection,
-        messages written earlier may have crossed already. A loss must have room for the message, and a SessionHeader
-        may add to its size on one hop but not on another.
+        Return None if the captures would show its arrival. Every queue manager that held it may have sent it on, if the
+        captures lack some of that queue manager's packets. It may have held the message earlier than the captures show,
+        as early as the message was written. If the captures began after a connection did, messages written earlier may
+        have crossed already. A loss must have room for the message, and a SessionHeader may add to the message's size
+        on one hop but not on another.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
@@ -438,7 +457,10 @@ class HistoryStage:
 
 
 def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
-    """Return the labels of the queue managers on each message's route: its first sender, then each receiver."""
+    """Return the labels of the queue managers on each message's route.
+
+    The first sender comes first, followed by each receiver.
+    """
     at, first = messages.crossings, messages.first
     begins = first + np.arange(len(first))
     place = np.empty(len(at) + len(first), dtype=np.int64)
@@ -459,7 +481,7 @@ def _by_time(timed: tuple[int, Event]) -> int:
 
 
 def _once(timed: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """Return the first acknowledgment of each class: the same acknowledgment crosses several hops."""
+    """Return the first acknowledgment of each class, because the same acknowledgment crosses several hops."""
     found: dict[int, tuple[int, Event]] = {}
     for time_ns, event in timed:
         found.setdefault(event.message_class, (time_ns, event))
@@ -467,7 +489,9 @@ def _once(timed: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
 
 
 def _is_foreign(final: Event, message: Event) -> bool:
-    """Whether a positive FinalAck comes from elsewhere than the message's destination.  [MS-MQQB] 3.1.1.6.2"""
+    """Whether `final` is a positive FinalAck from a queue manager other than the message's destination. [MS-MQQB]
+    3.1.1.6.2
+    """
     if final.kind != FINAL_ACK or final.message_class & NEGATIVE:
         return False
     return message.destination_manager not in (NULL_TEXT, final.source_manager)

@@ -1,4 +1,4 @@
-"""The tables of messages: the outcome and the hops of each."""
+"""The tables of messages: one for their outcomes and one for their hops."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ TOLD: Final = {
         "complete",
     ),
 }
-"""The columns that `histories` makes; all others are the first packet's."""
+"""The columns that `histories` makes, by table; all others are copied from the first packet."""

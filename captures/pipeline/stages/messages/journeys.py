@@ -1,7 +1,7 @@
-"""Finds messages that crossed a hop twice, and why; and intermediates that changed messages on their way.
+"""Finds messages that crossed a hop twice, and intermediates that changed messages on their way.
 
-The rules are those of `mqproto.captures.decode.journeys`. All packets with one message come to one stage, and so do the
-packets that show its end.
+For the former, it also finds the reason. The rules are those of `mqproto.captures.decode.journeys`. All packets that
+carry the same message come to the same stage, and so do the packets that show what became of it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RANK: Final = 1_000_000
 
 
 class JourneyStage:
-    """A stage of `grouping.MessageStages`, for rows of `keyed`; it returns tables by SCHEMAS.
+    """A stage of `grouping.MessageStages`, for rows of `keyed`; it returns the tables in SCHEMAS.
 
     Args:
-        ways: the losses in the captures of a series.
+        ways: returns the losses in the captures of a series.
     """
 
     def __init__(self, ways: Callable[[str], Ways]) -> None:
@@ -43,7 +43,7 @@ class JourneyStage:
         self._checkers: dict[str, JourneyChecker] = defaultdict(JourneyChecker)
 
     def take(self, messages: Messages) -> Batches:
-        """Take the next messages. The only possible finding about a straight message is that it was late."""
+        """Take the next messages. For a straight message, the only possible finding is that it was late."""
         found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         batch = messages.rows.take(pa.array(np.union1d(messages.odd_rows, _late(messages))))
         kinds = batch.column("kind")
@@ -72,7 +72,10 @@ class JourneyStage:
 
 
 def _late(messages: Messages) -> Integers:
-    """Return the crossings of straight messages that may be later than their time to reach their queue allows."""
+    """Return those crossings of straight messages that may have been too late.
+
+    They may be later than the message's time to reach its queue allows.
+    """
     every = messages.straight.crossings
     rows = messages.rows.select(("time_ns", "sent_time_s", "time_to_reach_queue_s", "delivery"))
     rows = rows.take(pa.array(every))

@@ -1,6 +1,6 @@
-"""The possible offsets of two clocks: all straight lines between bounds from both sides.
+"""The possible offsets between two clocks: all straight lines that run between bounds from both sides.
 
-When one clock shows `t`, another shows `t + f(t)`. An event known to be before an event at the other clock bounds f
+When one clock shows `t`, the other shows `t + f(t)`. An event known to be before an event at the other clock bounds f
 from one side; an event known to be after one bounds it from the other. Clocks run steadily, so f is a straight line, no
 steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their middle is the estimate of f, and the
 distance to the furthest line is its uncertainty.
@@ -15,24 +15,24 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 DRIFT_LIMIT_PPM: Final = 500
-"""No clock is steered faster than this, and no free-running clock drifts more."""
+"""The limit for a clock's drift. No clock is steered faster than this, and no free-running clock drifts more."""
 SLACK_NS: Final = 1_000
-"""A time written in microseconds may be too early by this much."""
+"""A duration, by which a time written in microseconds may be too early."""
 HULL_LIMIT: Final = 64
-"""The number of bounds kept on each side, the strictest ones; with fewer, the estimate is less exact but still valid.
-"""
+"""The number of bounds kept on each side. Leaving out others makes the estimate less exact, but it stays valid."""
 BILLION: Final = 10**9
 
 Point = tuple[int, int]
-"""A time, and a bound, in nanoseconds."""
+"""A time and the bound at that time, both in nanoseconds."""
 
 
 class Ahead(NamedTuple):
     """How far a clock is ahead of a reference, at times on that clock.
 
-    offset_ns: at `at_ns`. drift_ppb: its further gain, in billionths.
+    offset_ns: how far it is ahead at `at_ns`.
+    drift_ppb: how much further ahead it gets per unit of time, in billionths.
     uncertainty_ns: the greatest error between the first and the last packet seen; None if unknown.
-    packets: the number compared.
+    packets: the number of packets compared.
     """
 
     offset_ns: int
@@ -48,7 +48,11 @@ class Ahead(NamedTuple):
         return self.offset_ns + round((time_ns - self.at_ns) * (self.drift_ppb / BILLION))
 
     def behind(self, reference: Ahead) -> Ahead:
-        """Return how far this clock is ahead of a third, given how far the clock compared with it is ahead of that."""
+        """Return how far this clock is ahead of a third one.
+
+        Args:
+            reference: how far the clock that this one was compared with is ahead of the third one.
+        """
         drift, further = self.drift_ppb / BILLION, reference.drift_ppb / BILLION
         known = self.uncertainty_ns is not None and reference.uncertainty_ns is not None
         return Ahead(
@@ -62,7 +66,7 @@ class Ahead(NamedTuple):
 
 @dataclass(slots=True)
 class Bounds:
-    """Upper and lower bounds of a line, reduced to the points that matter."""
+    """Bounds of a line from below and from above, reduced to the points that matter."""
 
     below: list[Point] = field(default_factory=list)
     above: list[Point] = field(default_factory=list)
@@ -78,7 +82,7 @@ class Bounds:
 
 
 def hull(points: Iterable[Point], *, lower: bool) -> list[Point]:
-    """Return the convex hull of points from below, or from above."""
+    """Return the lower or upper convex hull of points."""
     sign = 1 if lower else -1
     found: list[Point] = []
     for point in sorted(points, key=lambda point: (point[0], sign * point[1])):
@@ -98,10 +102,11 @@ def _turn(one: Point, two: Point, three: Point) -> int:
 
 
 class Lines(NamedTuple):
-    """All possible lines: a convex polygon of their values at two times.
+    """All possible lines, given as a convex polygon whose coordinates are a line's values at two times.
 
-    first_ns, last_ns: these times. base_ns: the value from which these values count.
-    corners: those of the polygon.
+    first_ns, last_ns: the two times.
+    base_ns: the value that must be added to the polygon's coordinates.
+    corners: the corners of the polygon.
     """
 
     first_ns: int
@@ -110,7 +115,7 @@ class Lines(NamedTuple):
     corners: list[tuple[float, float]]
 
     def middle(self) -> tuple[float, float]:
-        """Return the line in the middle, without slope if possible."""
+        """Return the values of the line in the middle at both times; a line without slope is preferred."""
         level = [one + (other - one) * share for (one, other), share in self._level()]
         if level:
             return ((min(level) + max(level)) / 2,) * 2
@@ -118,7 +123,11 @@ class Lines(NamedTuple):
         return sum(one for one, _ in self.corners) / count, sum(other for _, other in self.corners) / count
 
     def _level(self) -> Iterable[tuple[tuple[float, float], float]]:
-        """Yield where lines without slope meet the outline: the first value, and how far to the next corner."""
+        """Yield the edges of the polygon where lines without slope cross its outline.
+
+        Each comes as the values of its two corners at `first_ns`, and how far along the edge the crossing is, as a
+        fraction.
+        """
         for (p, q), (r, s) in pairwise([*self.corners, self.corners[0]]):
             rise, following = q - p, s - r
             if rise == 0:
@@ -127,7 +136,7 @@ class Lines(NamedTuple):
                 yield (p, r), rise / (rise - following)
 
     def ahead(self, packets: int) -> tuple[Ahead, Ahead]:
-        """Return how far the other clock is ahead of this one, and this one of the other."""
+        """Return how far the second clock is ahead of the first, and how far the first is ahead of the second."""
         one, other = self.middle()
         span = max(1, self.last_ns - self.first_ns)
         drift_ppb = round((other - one) / span * BILLION)
@@ -143,10 +152,10 @@ class Lines(NamedTuple):
 
 
 def lines_between(bounds: Bounds, first_ns: int, last_ns: int) -> Lines | None:
-    """Return all lines between bounds; None if no line fits, or one side has no bounds.
+    """Return all lines between bounds; None if no line fits, or if one side has no bounds.
 
     Args:
-        first_ns, last_ns: the ends of the time for which lines are compared.
+        first_ns, last_ns: the beginning and the end of the time in which lines are compared.
     """
     if not bounds.below or not bounds.above:
         return None

@@ -1,8 +1,8 @@
-"""Judges messages that went straight to their destinations all at once, by columns.
+"""Judges messages that went straight to their destinations all at once, with column operations.
 
-Nearly every message crosses each of its hops once, unchanged but for its hop count, reaches its destination, and gets
-only OrderAcks as answers. The rules find nothing in such messages, and their outcome is known without further tests.
-All others are examined one by one; a test has every message examined both ways.
+Nearly every message crosses each of its hops once, unchanged except for its hop count, reaches its destination, and
+gets only OrderAcks as answers. The rules find nothing in such messages, and their outcome is known without further
+tests. All others are examined one by one. A test has every message examined in both ways.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from mqproto.captures.pipeline.tables.lists import integers, values
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8
-"""Messages that cross more hops are examined one by one."""
+"""A number of hops. Messages that cross more hops than this are examined one by one."""
 NULL_TEXT: Final = guid_text(NULL_GUID)
 NOBODY, NO_KEY = -2, -3
-"""Numbers for two keys that have none: the null GUID, which belongs to nobody, and null. No key has the number -1."""
+"""Code numbers for keys that name no queue manager: the null GUID, which belongs to nobody, and null.
+
+No key has the number -1.
+"""
 ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
 
 
 @dataclass(frozen=True, slots=True)
 class Straight:
-    """Some of the messages of a batch, in its order. Rows of the batch are given by their numbers.
+    """Some of the messages of a batch, in the batch's order. Rows of the batch are given by their numbers.
 
-    crossings: the rows in which messages crossed a hop: message by message, in the order of their hops.
+    crossings: the rows in which messages crossed a hop, grouped by message, in the order of each message's hops.
     message: for each crossing, the index of its message, from 0.
-    first: for each message, the place of its first crossing in `crossings`.
-    arrival: for each message, the place in `crossings` of its arrival at the destination.
-    acks, acked: the rows of OrderAcks, and the message that each is about; grouped by message.
-    at_source: whether the OrderAck was seen at the message's source.
+    first: for each message, the index in `crossings` of its first crossing.
+    arrival: for each message, the index in `crossings` of its arrival at the destination.
+    acks, acked: the rows of OrderAcks, and for each, the message that it is about; grouped by message.
+    at_source: for each OrderAck, whether it was seen at the message's source.
     """
 
     crossings: Integers
@@ -77,12 +80,12 @@ class Straight:
 
 
 def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
-    """Return whether each message went straight, and the messages that did.
+    """Return, for each message, whether it went straight; and return the messages that did.
 
     Args:
-        rows: the rows of messages, one message after the other, as `grouping.Event` has them.
+        rows: the rows of messages, one message after the other, with the columns of `grouping.Event`.
         sizes: the number of rows of each message.
-        whole: whether a message has all its rows; the others are examined one by one.
+        whole: for each message, whether all its rows are there; if not, it is examined one by one.
     """
     count = len(sizes)
     message = np.repeat(np.arange(count), sizes)
@@ -124,7 +127,10 @@ def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Stra
 
 
 def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
-    """Return key columns as numbers that are equal where the keys are equal; NOBODY for the null GUID."""
+    """Return key columns as code numbers that are equal where the keys are equal.
+
+    NOBODY stands for the null GUID.
+    """
     coded = pa.concat_arrays([rows.column(name) for name in names]).dictionary_encode()
     codes = pc.fill_null(coded.indices, NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
     codes[codes == pc.index(coded.dictionary, NULL_TEXT).as_py()] = NOBODY
@@ -132,10 +138,10 @@ def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
 
 
 def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
-    """Return the least value of each group, and which groups have no value.
+    """Return the least value of each group, and for each group, whether it has no value.
 
     Args:
-        of: the group of each value, from 0 to `count` - 1, in rising order.
+        of: the group of each value, from 0 to `count` - 1, in ascending order.
     """
     found, none = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
     if len(of):
@@ -148,7 +154,10 @@ def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
 def clock_offsets_ns(
     rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], times: str = "time_ns"
 ) -> Integers:
-    """Return the offset of each row's clock at the time in a column; 0 if there is none."""
+    """Return how far each row's clock is ahead at the time in the column `times`.
+
+    The result is 0 where the time or the offset of the clock is unknown.
+    """
     found = np.zeros(rows.num_rows, dtype=np.int64)
     if ahead:
         places = zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True)
@@ -162,7 +171,10 @@ def clock_offsets_ns(
 def uncertainties_ns(
     rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], one: Integers, other: Integers
 ) -> pa.Array:
-    """Return the uncertainty of the times between pairs of rows: 0 at one capture point, null if unknown."""
+    """Return, for pairs of rows, the uncertainty of the time between them.
+
+    It is 0 for rows from the same capture point, and null if unknown.
+    """
     if not ahead:
         return pa.array(np.zeros(len(one), dtype=np.int64))
     places = list(zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True))
@@ -178,7 +190,7 @@ def uncertainties_ns(
 def uncertainty_ns(
     ahead: Mapping[tuple[str, int], Ahead], one: tuple[str, int], other: tuple[str, int]
 ) -> int | None:
-    """Return the uncertainty of the times between two capture points."""
+    """Return the uncertainty of the time between events at two capture points; None if unknown."""
     if one == other or not ahead:
         return 0
     of_one, of_other = (

@@ -14,20 +14,20 @@ from mqproto.captures.pipeline.tables.lists import mapped, subject_of
 
 NAMING: Final = ("message", "correlation", "ack_message")
 COLUMNS: Final = (*CROSSING_COLUMNS, "kind", *NAMING)
-"""The columns that `keyed` takes from packets, joined with their relations."""
+"""The columns that `keyed` takes from packets that are joined with their relations."""
 KEYED: Final = ("subject", "about")
 """The columns that `keyed` puts in place of NAMING."""
 KEY: Final = ("subject",)
-"""Rows of `keyed` with the same value here come to one stage, and there in this order."""
+"""The key of the rows of `keyed`: those with the same value in this column come to the same stage, in this order."""
 ORDER: Final = (*KEY, "series", "row_id", "about")
 
 
 def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the UserMessages among packets, with two columns by which they find their stage.
 
-    subject: the message, as `mqproto.captures.decode.row.PacketRow.message` has it. A FinalAck or an administration
-        acknowledgment has two rows: one for itself, and one for the message that it is about.
-    about: whether the row is for the message that the packet is about.
+    subject: the message, as in `mqproto.captures.decode.row.PacketRow.message`. A FinalAck or an
+        administration acknowledgment has two rows: one for itself, and one for the message that it is about.
+    about: whether this is the row for the message that the packet is about.
     """
     messages = batch.filter(pc.is_valid(batch.column("message")))
     kinds = messages.column("kind")

@@ -1,8 +1,8 @@
 """Decides which messages are over, so that later runs can leave out their rows.
 
-A message is *decided* when it has come to its destination, its sessions can report nothing more about
-it, and, if transactional, it has been confirmed. After that, only copies of packets already seen can follow. An
-undecided message may still be on its way, or wait in a queue manager whose neighbour is away.
+A message is *decided* when it has arrived at its destination, its sessions can report nothing more about it, and, if
+transactional, it has been confirmed. After that, only copies of packets already seen can follow. An undecided message
+may still be on its way, or wait in a queue manager whose neighbor is offline.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ WAITS: Final = "waits"
 
 
 class Watermark(NamedTuple):
-    """The limits for messages that are over: decided ones last seen before quiet_ns, others before silent_ns."""
+    """The limits that decide whether a message is over.
+
+    quiet_ns: a decided message is over if it was last seen before this time.
+    silent_ns: any other message is over if it was last seen before this time.
+    """
 
     quiet_ns: int
     silent_ns: int
 
 
 def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array, row_limit: int) -> Mask:
-    """Return for each row whether its message is over.
+    """Return, for each row, whether its message is over.
 
     Args:
-        rows: those of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and of remembered messages; the rows of one
-            message follow one another.
-        open_subjects: messages that are not over, whatever the rows say.
-        row_limit: the most rows of open messages. Beyond it, the messages that have been silent longest are over.
+        rows: the rows of `subjects.keyed`, with WAITS, together with those of CONFIRMATIONS and of remembered messages;
+            the rows of one message follow one another.
+        open_subjects: the messages that are not over, whatever the rows say.
+        row_limit: the maximum number of rows of open messages. If there are more, the messages that have been silent
+            longest are over.
     """
     count = rows.num_rows
     if not count:
@@ -69,7 +74,7 @@ def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array,
 
 
 def _too_many(is_over: Mask, last_ns: Integers, sizes: Integers, row_limit: int) -> Mask:
-    """Return the open messages that have been silent longest, if the open messages have too many rows."""
+    """Return which messages to give up because the open messages have too many rows: those silent longest."""
     newest = np.argsort(-last_ns, kind="stable")
     rows = np.cumsum(np.where(is_over, 0, sizes)[newest])
     found = np.zeros(len(sizes), dtype=bool)

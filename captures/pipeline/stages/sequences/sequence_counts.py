@@ -1,4 +1,4 @@
-"""Counts of sequences, and numbers that are remembered until an OrderAck covers them."""
+"""The counts of sequences, and the numbers that are remembered until an OrderAck covers them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 ORDER_ROW_LIMIT: Final = 16
-"""The maximum number of OrderAcks remembered for messages that appear in the captures after them."""
+"""The maximum number of OrderAcks that are remembered for messages that the captures show only after them."""
 PROVED_LIMIT: Final = 1_024
-"""The maximum number of proved messages remembered for OrderAcks that appear after others that were made later."""
+"""The maximum number of proved messages that are remembered for late OrderAcks: those that the captures show after
+OrderAcks that were made later.
+"""
 
 
 class OrderRow(NamedTuple):
-    """An OrderAck, and its row for CONFIRMATIONS."""
+    """An OrderAck and its row for CONFIRMATIONS."""
 
     acker: Guid
     number: int
@@ -32,7 +34,10 @@ class OrderRow(NamedTuple):
 
 
 class Unconfirmed:
-    """Numbers that no OrderAck covers yet, the lowest first; beyond a limit the lowest are discarded."""
+    """Numbers that no OrderAck covers yet, the lowest first.
+
+    If there are too many, the lowest are discarded.
+    """
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -69,7 +74,7 @@ class Unconfirmed:
             del self._values[heappop(self._numbers)]
 
     def through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Remove and return the numbers up to this one, each with its MessageID and its time of arrival."""
+        """Remove and return the numbers up to `number`, each with its MessageID and time of arrival."""
         if number >= self._highest:
             numbers = sorted(self._numbers)
             self._numbers.clear()
@@ -82,7 +87,7 @@ class Unconfirmed:
 
 @dataclass(slots=True)
 class HopCount:
-    """The messages that crossed one hop at one interface."""
+    """Counts of the messages that crossed one hop, as seen at one interface."""
 
     first_ns: int
     last_ns: int = 0
@@ -95,14 +100,16 @@ class HopCount:
 class SequenceCount:
     """The counts of a sequence.
 
-    place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
-    order_rows: the OrderAcks for the highest numbers.
-    final_number, final_row: the highest number of a positive FinalAck, and that FinalAck's row for CONFIRMATIONS.
-    unseen: numbers that no OrderAck covers yet.
-    returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
-    proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
-    doubtful: numbers with their MessageIDs that the captures have after an OrderAck of a higher number. It does not
-        prove the arrival of messages that a later one passes over; these may come even later.
+    place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments have been seen.
+    order_rows: the OrderAcks with the highest numbers.
+    final_number, final_row: the highest number in a positive FinalAck, and that FinalAck's row for CONFIRMATIONS.
+    unseen: the numbers that no OrderAck covers yet.
+    returning: the numbers, with their MessageIDs, whose OrderAck has not reached its source yet; the lowest comes
+        first.
+    proved: the last numbers that an OrderAck proved, kept because the captures may show earlier OrderAcks later.
+    doubtful: the numbers, with their MessageIDs, that the captures show after an OrderAck with a higher number. Such an
+        OrderAck does not prove the arrival of messages that a later one passed over, and that one may appear even
+        later.
     """
 
     sequence: Sequence
@@ -124,7 +131,7 @@ class SequenceCount:
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
 
     def remember(self, order: OrderRow) -> None:
-        """Keep an OrderAck, which counts if it comes from the messages' destination."""
+        """Keep an OrderAck; it counts only if it comes from the messages' destination."""
         if all(order.row[:3] != each.row[:3] for each in self.order_rows):
             self.order_rows.append(order)
             self.order_rows.sort(key=_by_number)
@@ -133,7 +140,8 @@ class SequenceCount:
     def confirming(self, number: int) -> list[Row]:
         """Return the OrderAcks that cover a message which appears in the captures only after them.
 
-        These are the first for its own number, the first of all, and the first at its source.
+        These are the first OrderAck with the message's own number, the first of all, and the first at the message's
+        source.
         """
         sequence = self.sequence
         assert sequence.towards is not None, "it has a message"
@@ -152,9 +160,10 @@ class SequenceCount:
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
-        """Remove and return numbers up to this one; an acknowledgment of it, or of the next, proves that they arrived.
+        """Remove the numbers up to `number`, and return those whose messages are proved to have arrived.
 
-        Numbers that a later message passed over are not taken: their receiver may not have accepted them.
+        An acknowledgment of `number`, or of the next number, proves it. Numbers that a later message passed over are
+        not returned, because their receiver may not have accepted them.
         """
         proved, sequence = self.unseen.through(number), self.sequence
         if not sequence.passed:  # As is nearly always so.
@@ -162,7 +171,10 @@ class SequenceCount:
         return [each for each in proved if not sequence.is_passed(each[0], acknowledged)]
 
     def proved_before(self, ack: Acknowledgment) -> list[int]:
-        """Return the MessageIDs that an OrderAck proves if it appears after an OrderAck that was made later."""
+        """Return the MessageIDs that a late OrderAck proves.
+
+        An OrderAck is late if it appears after one that was made later.
+        """
         sequence, number = self.sequence, ack.sequence_number
         if sequence.ambiguous or sequence.towards is None:
             return []
@@ -176,12 +188,15 @@ class SequenceCount:
         ]
 
     def doubt(self, number: int, message_id: int) -> None:
-        """Note a message that an OrderAck covers, but that may be passed over."""
+        """Note a message that an OrderAck covers, but that may have been passed over."""
         if len(self.doubtful) < NUMBER_LIMIT:
             self.doubtful[number] = message_id
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
-        """Return the counts of a hop at an interface, from now on if it is new; None beyond the limit of hops."""
+        """Return the counts of a hop at an interface, which begin now if it is new.
+
+        Return None if there are too many hops.
+        """
         found = self.hops.get((hop, interface))
         if found is None and len(self.hops) < HOP_LIMIT:
             found = self.hops[hop, interface] = HopCount(time_ns)

@@ -1,6 +1,6 @@
 """The tables of transactional sequences.  [MS-MQQB] 3.1.1.5
 
-`series`, `source_manager` and `sequence` join them with each other; packet numbers join them with packets.
+They are joined with each other by `series`, `source_manager` and `sequence`, and with packets by packet numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 COVERED: Final = "Covered"
-"""The kind of a row of CONFIRMATIONS from the positive FinalAck of a later message: like an OrderAck,
-it confirms the messages before it.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""The kind of a row of CONFIRMATIONS that comes from the positive FinalAck of a later message.
+
+Like an OrderAck, such a FinalAck confirms the messages before it.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 """
 SEQUENCES: Final = messages.SEQUENCES.schema
 SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema
@@ -37,8 +38,10 @@ CONFIRMATIONS: Final = pa.schema(
         ("connection", INTEGER),
     ]
 )
-"""An OrderAck for one message, or its equivalent: rows to join those of `subjects.keyed`, with the same columns.
+"""Rows that stand for an OrderAck for one message, or its equivalent. They join those of `subjects.keyed`, with the
+same columns.
 
-    kind: OrderAck, or COVERED. sequence_number: the acknowledged number. connection: null if packets that its sender
-        had by then may come later.
+kind: OrderAck or COVERED.
+sequence_number: the acknowledged number.
+connection: null if packets that the OrderAck's sender had received by then may appear later.
 """

@@ -1,6 +1,7 @@
-"""Transactional sequences end to end: numbers on each hop, gaps, and the messages that OrderAcks covered.
+"""Transactional sequences from end to end.
 
-The rules are in `mqproto.captures.decode.sequences`. All packets of a sequence come to one stage, by row_id.
+These are the numbers on each hop, the gaps, and the messages that OrderAcks covered. The rules are in
+`mqproto.captures.decode.sequences`. All packets of a sequence come to the same stage, in the order of row_id.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ from mqproto.captures.pipeline.tables.lists import (
 from mqproto.wire import guid_text
 
 COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
-"""The columns that `keyed` takes from packets, joined with their relations."""
+"""The columns that `keyed` takes from packets joined with their relations."""
 WITHOUT_TIME: Final = itemgetter(0, 1)
-"""Returns the number and MessageID of a proved message, without its time of arrival."""
+"""Returns the number and the MessageID of a proved message without its time of arrival."""
 KEY: Final = ("series", "identifier")
-"""Rows of `keyed` with the same values here come to one stage."""
+"""The key of the rows of `keyed`: those with the same values in these columns come to the same stage."""
 ORDER: Final = ("series", "row_id")
 NUMBERS: Final = (
     *("number", "sequence_number", "message_id", "time_ns", "sent_time_s"),
@@ -82,8 +83,8 @@ SCHEMAS: Final = {
     "confirmations": CONFIRMATIONS,
 }
 REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
-"""Batches are sorted by sequence, so some messages are forgotten later than in `mqproto.captures.decode`.
-No message is forgotten sooner, because a batch has at most NUMBER_LIMIT rows.
+"""The number of messages to remember. Batches are sorted by sequence, so some messages are forgotten later than in
+`mqproto.captures.decode`. No message is forgotten sooner, because a batch has at most NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000
@@ -101,7 +102,7 @@ def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class SequenceStage:
-    """Takes rows of `keyed`, and returns tables by SCHEMAS."""
+    """Takes rows of `keyed`, and returns the tables in SCHEMAS."""
 
     def __init__(self) -> None:
         self._losses: Losses = {}
@@ -111,7 +112,7 @@ class SequenceStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def know(self, losses: Losses) -> None:
-        """Give the stage the losses of connections that are known by now, by `facts.losses_of`."""
+        """Give the stage the losses of connections that are known by now, from `facts.losses_of`."""
         self._losses = losses
 
     def take(self, batch: pa.RecordBatch) -> Batches:
@@ -130,7 +131,7 @@ class SequenceStage:
         return self._taken()
 
     def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """Yield rows in the form that `_take` takes."""
+        """Yield the rows of a batch as arguments for `_take`."""
         is_message = pc.is_valid(batch.column("sequence"))
         messages = numbered_messages(batch.filter(is_message), self._losses)
         acks = acknowledgments(batch.filter(pc.invert(is_message)))
@@ -179,7 +180,7 @@ class SequenceStage:
         return checker
 
     def _take_in_order(self, batch: pa.RecordBatch, columns: dict[str, Integers], piece: Piece) -> bool:
-        """Take a stretch of messages in order; return False if they have to be taken one by one."""
+        """Take a stretch of messages that are in order; return False if they have to be taken one by one."""
 
         def of(name: str, row: int) -> Any:
             return int(columns[name][row]) if name in columns else batch.column(name)[row].as_py()
@@ -225,10 +226,10 @@ class SequenceStage:
         return True
 
     def finish(self, ways: Callable[[str], Ways]) -> Batches:
-        """Return the results of the end.
+        """Return the results that are known only at the end.
 
         Args:
-            ways: the losses in the captures of a series.
+            ways: returns the losses in the captures of a series.
         """
         for series, checker in self._checkers.items():
             for rank, finding in enumerate(checker.finish(ways(series))):
@@ -446,8 +447,8 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     """Return a row for each message that an OrderAck covers.
 
     Args:
-        confirmed: for each OrderAck, its row, with the source queue manager in place of the message, and the
-            MessageIDs.
+        confirmed: for each OrderAck, its row, in which the source queue manager replaces the message, and the
+            MessageIDs that it covers.
     """
     rows = batch_of(CONFIRMATIONS, (row for row, _ in confirmed))
     each = np.repeat(np.arange(len(confirmed)), [len(message_ids) for _, message_ids in confirmed])
@@ -460,7 +461,10 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
 
 
 def _told(ack: Acknowledgment) -> tuple[int, int | None]:
-    """Return the acknowledged number and the connection; no connection if its sender's packets may come later."""
+    """Return the acknowledged number and the connection.
+
+    The connection is None if packets that the sender of the acknowledgment had received may appear later.
+    """
     return ack.sequence_number, None if ack.ahead else ack.connection
 
 

@@ -1,8 +1,8 @@
 """Finds where the messages of sequences followed one another, so that many can be taken at once.
 
-Sequences are judged separately, so a batch may be sorted by sequence. Between two
-acknowledgments of a sequence, different hops are judged separately, too. If a stretch of messages is in order on each
-hop, only its first and last messages need to be examined.
+Sequences are judged separately, so a batch may be sorted by sequence. Between two acknowledgments of a sequence, its
+hops are judged separately, too. If a stretch of messages is in order on each hop, only its first and last messages need
+to be examined.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.lists import codes, integers
 
 LEAST: Final = 16
-"""The fewest messages in a stretch that is worth taking at once."""
+"""The minimum number of messages for which a stretch is worth taking at once."""
 OF_SEQUENCE: Final = ("source_manager", "destination_manager", "queue")
 OF_HOP: Final = ("from_key", "to_key", "interface")
 
 
 class Piece(NamedTuple):
-    """Rows of a batch, by their numbers.
+    """Some rows of a batch, given by their numbers.
 
     hops: the rows of each hop if this is a stretch in order; otherwise empty.
     """
@@ -34,7 +34,10 @@ class Piece(NamedTuple):
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
-    """Yield all rows of a batch of `sequences.keyed`; the rows of one TxSequenceID keep their order."""
+    """Yield pieces that together have all rows of a batch of `sequences.keyed`.
+
+    Rows with the same TxSequenceID keep their order.
+    """
     if not batch.num_rows:
         return
     sequence = codes(batch, ("series", "identifier"))

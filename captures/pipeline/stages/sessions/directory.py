@@ -1,8 +1,8 @@
-"""The queue managers at addresses, learnt in advance from all handshakes; each packet uses only the knowledge
-up to then.
+"""The queue managers at addresses, learned in advance from all handshakes.
 
-Connections are judged separately, but an address that one handshake has shown names the ends of others.
-There are few addresses and many packets, so every stage gets the whole directory.
+Each packet uses only what was known by then. Connections are judged separately, but an address that one handshake has
+shown identifies the endpoints of other connections. There are few addresses and many packets, so every stage gets the
+whole directory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
 HANDSHAKE: Final = (str(Kind.ESTABLISH_CONNECTION), str(Kind.CONNECTION_PARAMETERS))
 ORIGIN_COLUMNS: Final = ("series", "source_address", "source_port", "source_manager", "hop_count")
 INTRODUCTION_LIMIT: Final = 65_536
-"""The maximum number of introductions learnt from one series; a stranger's further handshakes are ignored."""
+"""The maximum number of introductions learned from one series. Further ones are ignored, so that a stranger cannot fill
+the memory.
+"""
 
 
 class FirstHop(NamedTuple):
-    """The end of a connection from which a message left its source, and that source."""
+    """The endpoint from which a message left its source, together with that source."""
 
     series: str
     address: str
@@ -41,7 +43,7 @@ class FirstHop(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """The news in a handshake, which the packet with this number completes."""
+    """The news in a handshake, which was complete with the packet of this number."""
 
     number: int
     client: Endpoint
@@ -53,7 +55,7 @@ class Introduction(NamedTuple):
 class Directory(NamedTuple):
     """The known addresses.
 
-    by_series: what becomes known in each series, in the order of packets.
+    by_series: for each series, what becomes known in it, in the order of packets.
     """
 
     by_series: dict[str, list[Introduction]]
@@ -64,7 +66,7 @@ class Directory(NamedTuple):
 
 
 class Learners:
-    """Learns from handshakes; later runs can continue with their own."""
+    """Learns from handshakes. Its state can be kept, so that later runs continue with it."""
 
     def __init__(self) -> None:
         self._learners: dict[str, _Learner] = {}
@@ -73,8 +75,8 @@ class Learners:
         """Learn from handshakes.
 
         Args:
-            handshakes: the packets of all series with the kinds of HANDSHAKE, each series in the order of row_id, with
-                HANDSHAKE_COLUMNS.
+            handshakes: the packets of all series whose kinds are in HANDSHAKE, with HANDSHAKE_COLUMNS. Those of each
+                series are in the order of row_id.
         """
         for batch in handshakes:
             for series, facts in zip(values(batch, "series"), session_facts(batch), strict=True):
@@ -84,7 +86,7 @@ class Learners:
                 self._learners[series].checker.take(facts)
 
     def directory(self) -> Directory:
-        """Return everything that was learnt."""
+        """Return everything that has been learned."""
         return Directory({series: list(each.introductions) for series, each in self._learners.items()})
 
 
@@ -106,14 +108,14 @@ class _Learner(Addresses):
         return news
 
     def bound(self) -> None:
-        """Do nothing: `learn` limits the introductions."""
+        """Do nothing, because `learn` limits the introductions."""
 
 
 class Remembered(Addresses):
-    """The knowledge from handshakes up to the current packet.
+    """What handshakes have shown up to the current packet.
 
     Attributes:
-        introductions: all of the series; a later run has these and more.
+        introductions: all introductions of the series; a later run has these and more.
     """
 
     def __init__(self, introductions: list[Introduction]) -> None:
@@ -132,15 +134,17 @@ class Remembered(Addresses):
             self._next += 1
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
-        """Do nothing: every handshake has been learnt in advance."""
+        """Do nothing and return False, because every handshake has been learned in advance."""
         return False
 
     def bound(self) -> None:
-        """Do nothing: no address is forgotten."""
+        """Do nothing, because no address is forgotten."""
 
 
 def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
-    """Return the ends from which messages left their sources, with these sources; one row for each pair.
+    """Return the endpoints from which messages left their sources, each with its source.
+
+    There are no repetitions.
 
     Args:
         packets: rows with ORIGIN_COLUMNS.
@@ -152,7 +156,7 @@ def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
 
 
 def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Origins]:
-    """Return the queue managers at ends without a handshake, by series."""
+    """Return, for each series, the queue managers at endpoints, including those without a handshake."""
     found: dict[str, Origins] = {}
     for series, introductions in directory.by_series.items():
         for each in introductions:
@@ -165,7 +169,7 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
 
 
 def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
-    """Return keys of RELATIONS, in which known queue managers replace their addresses."""
+    """Return a column of RELATIONS keys in which known queue managers replace their addresses."""
     if origins is None:
         return column
     return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))
@@ -174,7 +178,10 @@ def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
 def labels(
     names: Names, directory: Directory, origins: Mapping[str, Origins] | None = None
 ) -> Callable[[str], str]:
-    """Return the label of each queue manager by its key in RELATIONS: its name, or its listening address."""
+    """Return a function that gives the label of a queue manager from its key in RELATIONS.
+
+    The label is the queue manager's name, or the address at which it listens.
+    """
     every = Addresses()
     for known in (origins or {}).values():
         for key, guid in known.everyone():

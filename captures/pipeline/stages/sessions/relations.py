@@ -1,4 +1,4 @@
-"""RELATIONS of packets of one connection that were taken all at once."""
+"""Makes RELATIONS for packets of one connection that were taken all at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 
 def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:
-    """Return which packets come from an endpoint."""
+    """Return, for each packet, whether it comes from `endpoint`."""
     same = pc.and_(
         pc.equal(batch.column("source_address"), endpoint.host),
         pc.equal(batch.column("source_port"), endpoint.port),
@@ -59,7 +59,7 @@ def _numbers(column: Integers, kind: pa.DataType) -> pa.Array:
 
 
 def _ranges(first: Integers, last: Integers, count: Integers) -> tuple[pa.Array, pa.Array]:
-    """Return first and last numbers as lists of two, and how many each covers."""
+    """Return the pairs of first and last numbers as a list column, and how many items each pair covers."""
     none = count == NOBODY
     ends = pa.array(np.append(0, np.cumsum(np.where(none, 0, 2))), pa.int32())
     pairs = pa.array(np.stack([first, last], axis=1)[~none].ravel())

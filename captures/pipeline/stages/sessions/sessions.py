@@ -1,6 +1,6 @@
 """Sessions: the relation of each packet to its session, the sessions themselves, and their faults.
 
-The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to one stage, in the order of
+The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to the same stage, in the order of
 row_id.
 """
 
@@ -48,7 +48,7 @@ COLUMNS: Final = (
 )
 """The columns that this stage reads from packets."""
 KEY: Final = ("series", "connection")
-"""Packets with the same values here come to one stage."""
+"""The key of packets: those with the same values in these columns come to the same stage."""
 TOGETHER: Final = (
     "series",
     "connection",
@@ -68,9 +68,9 @@ ENDED: Final = (
     "sent_bytes",
     "came_bytes",
 )
-"""The columns that this stage reads from streams."""
+"""The columns that this stage reads from the table of streams."""
 WAITING_LIMIT: Final = 262_144
-"""The maximum number of messages whose rows wait for acknowledgments; beyond it, rows are written without these."""
+"""The maximum number of messages whose rows wait for acknowledgments; beyond it, rows are written without them."""
 SESSIONS: Final = schemas.SESSIONS.schema
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
@@ -81,9 +81,9 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class _Count:
-    """The packets that one end has sent.
+    """Counts of the packets that one end has sent.
 
-    waiting: messages whose acknowledgments may still come, with their rows and the names of their queues.
+    waiting: the messages whose acknowledgments may still come, each with its row and the name of its queue.
     """
 
     packets: int = 0
@@ -130,7 +130,7 @@ class _Series:
 
 
 class SessionStage:
-    """Takes packets with COLUMNS, and returns tables by SCHEMAS.
+    """Takes packets with COLUMNS, and returns the tables in SCHEMAS.
 
     Args:
         names: the names of queue managers.
@@ -145,13 +145,13 @@ class SessionStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def know(self, directory: Directory) -> None:
-        """Give the stage the directory from all handshakes among its packets."""
+        """Give the stage a directory that covers all handshakes among its packets."""
         self._directory = directory
         for name, series in self._series.items():
             series.addresses.introductions = directory.of(name)
 
     def end(self, streams: pa.RecordBatch) -> None:
-        """Take the ends of streams whose packets have all been taken.
+        """Take the endings of streams whose packets have all been taken.
 
         Args:
             streams: rows with ENDED.
@@ -168,7 +168,7 @@ class SessionStage:
                 count.sending.end(half.end, sent_bytes, came_bytes)
 
     def part(self, before_ns: int) -> Batches:
-        """Close the sessions whose ends have been silent since then, as if they had disconnected."""
+        """Close the sessions whose ends have been silent since `before_ns`, as if they had disconnected."""
         for name, series in self._series.items():
             for key in [key for key, session in series.sessions.items() if session.last_ns < before_ns]:
                 self._close(name, series.sessions.pop(key))
@@ -209,7 +209,7 @@ class SessionStage:
         return pa.array(found, CODED).take(pa.array(which))
 
     def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """Yield rows in the form that `_take` takes."""
+        """Yield the packets of a batch as arguments for `_take`."""
         return zip(
             session_facts(batch),
             values(batch, "series"),
@@ -229,7 +229,7 @@ class SessionStage:
         *,
         is_next: bool = True,
     ) -> None:
-        """Take a packet. Later packets may have been taken before it, but none of them begins a connection.
+        """Take a packet. Later packets may have been taken before it, but none of those begins a connection.
 
         Args:
             is_next: whether all packets before it have been taken.
@@ -246,7 +246,7 @@ class SessionStage:
         return series
 
     def finish(self) -> Batches:
-        """Return the results of the end."""
+        """Return the results that are known only at the end."""
         for name, series in self._series.items():
             for session in series.sessions.values():
                 self._close(name, session)
@@ -263,7 +263,7 @@ class SessionStage:
         return batches
 
     def _add_pings(self, batch: pa.RecordBatch) -> None:
-        """Add rows for Pings, which cross between hosts outside of sessions."""
+        """Add rows for Pings, which hosts exchange outside of sessions."""
         ends = zip(
             map(self._names.endpoint, endpoints(batch, "source")),
             map(self._names.endpoint, endpoints(batch, "destination")),
@@ -329,7 +329,10 @@ class SessionStage:
             self._answer(each, view.answered)
 
     def _wait(self, count: _Count, row: Row, sent: Sent, queue_name: str | None) -> None:
-        """Keep the row of a message until its acknowledgments have come, or too many rows wait."""
+        """Keep the row of a message until its acknowledgments have arrived.
+
+        If too many rows wait, write all of them.
+        """
         count.waiting[sent] = (row, queue_name)
         self._waiting_count += 1
         if self._waiting_count > WAITING_LIMIT:
@@ -339,7 +342,9 @@ class SessionStage:
                     self._release(waiting.server)
 
     def _take_together(self, batch: pa.RecordBatch, packets: Packets) -> bool:
-        """Take messages and SessionAcks of one connection; return False if they have to be taken one by one.
+        """Take messages and SessionAcks of one connection all at once.
+
+        Return False if they have to be taken one by one.
 
         Args:
             batch: rows with TOGETHER.
@@ -391,7 +396,7 @@ class SessionStage:
                 self._go_out(sent, *count.waiting.pop(sent))
 
     def _release(self, count: _Count) -> None:
-        """Write the rows of all messages, because nothing more will be known about them."""
+        """Write the rows of all messages of one end, because nothing more will be learned about them."""
         for sent, (row, queue_name) in count.waiting.items():
             self._go_out(sent, row, queue_name)
         count.waiting.clear()
@@ -403,7 +408,7 @@ class SessionStage:
         )
 
     def _close(self, name: str, session: _Session) -> None:
-        """Make the final rows of a session, as far as the capture shows it."""
+        """Make the final rows of a session, as far as the captures show it."""
         connection = session.connection
         client, server = connection.client, connection.server
         timeouts_ms = connection.timeouts_ms or (None, None)
@@ -441,7 +446,7 @@ _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
 
 
 def _advance(session: _Session, facts: SessionFacts) -> None:
-    """Note how far the handshake has come; later losses do not change this."""
+    """Note how far the handshake has progressed; losses after that do not change this."""
     stage = session.connection.stage
     if session.reached < stage <= Stage.REFUSED:
         session.reached = stage

@@ -1,12 +1,12 @@
 """Judges sessions without faults, many packets of one connection at once.
 
-Between the handshake and the first fault, a session has only messages and acknowledgments with correct counts,
-which go forward, and stay within the window. In such packets the rules of `mqproto.captures.decode.sessions` find
-nothing, and counting tells which acknowledgment covers which message. Otherwise nothing is done here, and the rules
-judge each packet.
+Between the handshake and the first fault, a session has only messages and acknowledgments whose counts are correct,
+increase, and stay within the window. In such packets the rules of `mqproto.captures.decode.sessions` find nothing, and
+counting tells which acknowledgment covers which message. If any packet is different, nothing is done here, and the
+rules judge each packet.
 
-Counts are 16 bits wide and wrap. Here messages are counted from the last one before these packets, which is 0; earlier
-ones that still wait for an acknowledgment have lower numbers.
+Counts are 16 bits wide and wrap around. Here the last message before these packets is number 0, and later ones are
+counted from there; earlier ones that still wait for an acknowledgment have lower numbers.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from mqproto.captures.pipeline.tables.lists import codes, integers
 NOBODY: Final = -1
 _OF_ALL: Final = ("number", "time_ns", "size_bytes", "position")
 LEAST: Final = 128
-"""The minimum number of consecutive packets of a connection for which this is worth it."""
+"""The minimum number of consecutive packets of a connection that are worth taking at once."""
 MOST: Final = OUTSTANDING_LIMIT // 2
-"""The maximum number of packets taken at a time. Counts wrap: with more messages, an acknowledgment could mean several
-of them.
+"""The maximum number of packets to take at a time. Counts wrap around, so with more messages, an acknowledgment could
+mean several of them.
 """
 FAR: Final = 0x4000
-"""The furthest that an acknowledgment of saved messages may go back; beyond this it could also be going forward."""
+"""The limit for how far an acknowledgment of saved messages may go back; beyond it, it could also be going forward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packets:
     """Packets as columns.
 
-    is_message, recoverable: whether it is a UserMessage, and a recoverable one.
-    has_header: whether there is a SessionHeader; the columns after it are its fields.
+    is_message, recoverable: whether the packet is a UserMessage, and whether it is a recoverable one.
+    has_header: whether the packet has a SessionHeader; the columns after this one are the fields of the header.
     """
 
     number: Integers
@@ -82,11 +82,12 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Acknowledgments of one end's messages, of one kind: received, or saved.
+    """The acknowledgments, of one kind, of one end's messages; the kind is either received or saved.
 
-    waiting: messages from before these packets, the oldest first.
-    rows: the rows of the messages; headers: those of the other end's SessionHeaders.
-    covered: for each header, the last message that it and the headers before it cover.
+    waiting: the messages from before these packets that still wait, the oldest first.
+    rows: the rows of the messages among these packets.
+    headers: the rows of the other end's SessionHeaders.
+    covered: for each header, the last message that it or a header before it covers.
     """
 
     waiting: list[Sent]
@@ -95,12 +96,15 @@ class Answers:
     covered: Integers
 
     def by(self) -> Integers:
-        """Return for each message, waiting ones first, the row of the first header that covers it, or NOBODY."""
+        """Return, for each message, the row of the first header that covers it, or NOBODY.
+
+        Waiting messages come first.
+        """
         each = np.arange(1 - len(self.waiting), len(self.rows) + 1)
         return np.append(self.headers, NOBODY)[np.searchsorted(self.covered, each)]
 
     def before(self) -> Integers:
-        """Return the numbers covered before each header."""
+        """Return, for each header, the last message that the headers before it cover."""
         return np.append(-len(self.waiting), self.covered)[:-1]
 
     def packets(self, number: Integers, message: Integers) -> Integers:
@@ -119,7 +123,10 @@ class Steady:
 
 
 def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Integers]]:
-    """Return the rows to take one by one; and groups that may be taken all at once, by their first rows."""
+    """Return the rows to take one by one, and the groups of rows that may be taken at once.
+
+    The groups are sorted by their first rows.
+    """
     is_ack = pc.equal(batch.column("kind"), str(Kind.SESSION_ACK)).to_numpy(zero_copy_only=False)
     lacks = (
         integers(batch, "missing_bytes") | integers(batch, "skipped_bytes") | integers(batch, "cut_bytes")
@@ -146,11 +153,11 @@ def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Inte
 
 
 def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[Said, dict[int, Sent]] | None:
-    """Take packets of a connection, if all of them follow the rules.
+    """Take packets of a connection if all of them follow the rules.
 
     Returns:
-        their relations to their session, and the messages that still wait for an answer, by their rows; None, without
-        any change, if the rules have to judge each packet.
+        the relations of the packets to their session, and the messages that still wait for an answer,
+        keyed by row; None if the rules have to judge each packet, in which case nothing has changed.
     """
     client, server = connection.client, connection.server
     if connection.stage not in (Stage.OPEN, Stage.UNKNOWN):
@@ -166,11 +173,13 @@ def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[S
 
 
 def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | None:
-    """Check one end's packets, and the other end's acknowledgments of them; None if the rules have to judge them.
+    """Check one end's packets, and the other end's acknowledgments of them.
+
+    Return None if the rules have to judge them.
 
     Args:
-        mine: the packets that this end has sent.
-        window: the larger one of both ends, before these packets; 0 if the capture does not show it.
+        mine: tells which packets this end has sent.
+        window: the larger of both ends' windows before these packets; 0 if the capture does not show it.
     """
     if not half.is_exact or Step.TALKING not in MAY_FOLLOW[half.step]:
         return None
@@ -191,7 +200,10 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
 
 
 def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, window: int) -> Answers | None:
-    """Check that receipts go forward, cover only sent messages, and leave no more open than the window allows."""
+    """Check the acknowledgments of received messages; return None if they do not follow the rules.
+
+    They must go forward, cover only messages that were sent, and leave no more messages open than the window allows.
+    """
     waiting = list(half.unacknowledged)
     assert half.sent is not None
     assert half.acknowledged is not None
@@ -211,7 +223,10 @@ def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, w
 
 
 def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packets) -> Answers | None:
-    """Check that acknowledgments of saved messages leave none out, and cover only messages that were sent."""
+    """Check the acknowledgments of saved messages; return None if they do not follow the rules.
+
+    They must leave no message out, and cover only messages that were sent.
+    """
     waiting = list(half.unsaved)
     if len(waiting) + len(recoverable) >= OUTSTANDING_LIMIT:
         return None
@@ -234,14 +249,15 @@ def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packet
 
 
 def _follow(counts: list[int | None], last: int) -> bool:
-    """Whether these counts are consecutive, up to `last`."""
+    """Whether these counts are consecutive numbers that end with `last`."""
     return all(count == (last - place) & 0xFFFF for place, count in enumerate(reversed(counts)))
 
 
 class Said:
-    """The relations of packets to their session, a number for each; NOBODY if there is none.
+    """The relations of packets to their session, one number for each packet; NOBODY if there is none.
 
-    Attributes are the columns of RELATIONS; `received` and `saved` have the first packet, the last, and their number.
+    Attributes are the columns of RELATIONS. `received` and `saved` have three rows: the first packet, the last packet,
+    and the number of packets.
     """
 
     def __init__(self, count: int) -> None:
@@ -255,10 +271,10 @@ def _settle(half: Half, mine: Mask, steady: Steady, packets: Packets, said: Said
     """Update one end of a session with the results of `_look`.
 
     Args:
-        said: takes the relations.
+        said: where to put the relations.
 
     Returns:
-        the messages that still wait for an answer, by their rows.
+        the messages that still wait for an answer, keyed by row.
     """
     assert half.sent is not None
     for answers, by, numbers, before, ends in (

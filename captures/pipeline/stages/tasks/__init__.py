@@ -1,1 +1,4 @@
-"""Runs stages as tasks. The module of each table says which rows go to which task, and where its tables go."""
+"""Runs stages as tasks.
+
+The module of each table says which rows go to which task, and where the resulting tables go.
+"""

@@ -1,4 +1,7 @@
-"""Puts rows into buckets, by a common key or by their part of the table of packets."""
+"""Puts rows into buckets.
+
+The bucket follows from a common key, or from the rows' part of the table of packets.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ from mqproto.captures.pipeline.tables.schemas.columns import REPEATED
 BATCH_ROWS: Final = 65_536
 """The number of rows that stages get at a time."""
 SENT_ROWS: Final = 1 << 18
-"""The number of rows that are gathered before they are sent."""
+"""The number of rows to gather before they are sent."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
-    """Return the rows of each bucket, in their order."""
+    """Return the rows of each bucket, in their original order."""
     order = np.argsort(bucket, kind="stable")
     found, starts, counts = np.unique(bucket[order], return_index=True, return_counts=True)
     rows = batch.take(pa.array(order))
@@ -36,7 +39,7 @@ def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
 
 
 def by_text(column: pa.Array, buckets: int) -> Integers:
-    """Return buckets by a column of texts, the same in every process."""
+    """Return the bucket of each row according to a column of texts; it is the same in every process."""
     import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
 
     is_coded = pa.types.is_dictionary(column.type)
@@ -47,7 +50,10 @@ def by_text(column: pa.Array, buckets: int) -> Integers:
 
 
 def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
-    """Return buckets by the connections of one series; rows without a connection may go to any."""
+    """Return the bucket of each row according to its connection in a series.
+
+    Rows without a connection may be in any bucket.
+    """
     numbers: Integers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     bucket: Integers = (numbers + zlib.crc32(series.encode())) % buckets
     return bucket
@@ -57,9 +63,10 @@ def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
 class PacketPart:
     """A part of the table of packets: consecutive rows of one series.
 
-    path: its path or URI.
-    rows_before, framed_before: the rows and packets of the series before it.
-    is_new: whether no run has judged it. is_end: whether the next run of its series replaces it.
+    path: the path or URI of the part.
+    rows_before, framed_before: the number of rows, and of packets, in the earlier parts of the series.
+    is_new: whether no run has judged the part yet.
+    is_end: whether the next run of its series replaces the part.
     """
 
     path: str
@@ -84,9 +91,10 @@ def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """A part of the table of streams, of one series.
+    """A part of the table of streams, all of one series.
 
-    is_new: whether no run has judged it. is_open: whether the next run of its series replaces it.
+    is_new: whether no run has judged the part yet.
+    is_open: whether the next run of its series replaces the part.
     """
 
     path: str
@@ -120,11 +128,11 @@ class PartIndex:
         }
 
     def of_rows(self, batch: pa.RecordBatch) -> Integers:
-        """Return the part of each row_id, or `count` for null."""
+        """Return the index of the part that has each row's `row_id`; `count` if that is null."""
         return self._find(batch, "row_id", self._rows)
 
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
-        """Return the part of each packet by its number, or `count` for null."""
+        """Return the index of the part that has the packet with each row's `number`; `count` if that is null."""
         return self._find(batch, "number", self._numbers)
 
     def _find(self, batch: pa.RecordBatch, name: str, before: dict[str, npt.NDArray[np.int64]]) -> Integers:
@@ -142,7 +150,10 @@ class PartIndex:
 
 
 class Gathering:
-    """Rows of one task on their way to buckets: sent in large batches, and often enough that few are kept."""
+    """Collects rows of one task on their way to buckets.
+
+    They are sent in large batches, but often enough that few are kept.
+    """
 
     def __init__(self, exchange: str, outbox: Outbox) -> None:
         self._exchange = exchange
@@ -167,7 +178,10 @@ class Gathering:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches: small ones limit the data made from them, but each call takes time."""
+    """Yield rows in batches of at most BATCH_ROWS.
+
+    Small batches limit the data made from them, but each call takes time, so several small ones are joined.
+    """
     kept: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -1,12 +1,13 @@
 """The state of judging packets, kept among the tables; the next run continues from it.
 
-A stage's result about packets is *settled* if no later packet changes it; it stays in the tables. Other results are
-*open*: true if nothing more comes. They are in separate parts, which the next run replaces. So packets are judged once,
-and the work of later runs does not grow with the captures: they take up a bounded number of sessions and sequences, as
-`mqproto.captures.decode` does, and messages of the last half hour, or still on their way.
+A stage's result about packets is *settled* if no later packet can change it; it stays in the tables. Other results are
+*open*: they are true only if nothing more follows. They are in separate parts, which the next run replaces. So packets
+are judged once, and the work of later runs does not grow with the captures. Later runs take up only a bounded number of
+sessions and sequences, as `mqproto.captures.decode` does, and messages that are less than half an hour old or still on
+their way.
 
-The folder `_judged` has, for each bucket, its stage as it was after the last packet, or the rows of its open
-messages; see mqproto.captures.pipeline.kept.state.
+The folder `_judged` has, for each bucket, its stage as it was after the last packet, or the rows of its open messages;
+see mqproto.captures.pipeline.kept.state.
 """
 
 from __future__ import annotations
@@ -27,29 +28,34 @@ from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
 FORM: Final = 13
-"""Raise this when the meaning of saved data changes, or of results in tables. Data of another form is not used:
-then all packets are judged again."""
+"""A version number. Raise it when the meaning of saved data, or of results in tables, changes.
+
+Data with another number is not used, and all packets are judged again.
+"""
 QUIET_NS: Final = 1_800 * NANOSECONDS
-"""A message that has reached its destination, and has all its answers, is settled after this time without packets.
-A queue manager is assumed to remember a message as long; see
-mqproto.captures.pipeline.stages.messages.duplicates."""
+"""A duration. A message that has reached its destination and has all its answers is settled when no packet about it has
+been seen for this long. A queue manager is assumed to remember a message for as long; see
+mqproto.captures.pipeline.stages.messages.duplicates.
+"""
 PARTED_NS: Final = 2 * SILENT_NS
-"""Sessions are closed after this time of silence; their connections count as over by then."""
+"""A duration. Sessions that have been silent for this long are closed; by then, their connections count as over."""
 MORE: Final = 2
-"""The buckets may be too few for the new rows by this factor; beyond it, everything is judged again in more buckets."""
+"""The factor by which the number of buckets may be too small for the new rows. Beyond it, everything is judged again in
+more buckets.
+"""
 LOSS_LIMIT: Final = 65_536
 """The maximum number of closed sessions whose losses are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The numbers of buckets for connections and sequences, and for messages."""
+    """The number of buckets for connections and sequences, and the number of buckets for messages."""
 
     connections: int
     messages: int
 
     def hold(self, wanted: Buckets) -> bool:
-        """Whether these buckets are enough if the other numbers are wanted."""
+        """Return whether these buckets are enough where the numbers in `wanted` would be right."""
         return wanted.connections <= MORE * self.connections and wanted.messages <= MORE * self.messages
 
 
@@ -57,10 +63,11 @@ class Buckets:
 class Past:
     """The state after the last judged packet.
 
-    first_hops: the sources of messages, and the ends from which they sent. losses, ways: those of sessions that are
-        over.
-    places: the capture points: series and interface.
-    clock_pairs: rows of `clocks.CLOCK_PAIRS`. codes: how often each severity and code was found.
+    first_hops: the sources of messages, and the endpoints from which they sent.
+    losses, ways: the losses and the ways of sessions that are over.
+    places: the capture points, each given by its series and interface.
+    clock_pairs: rows of `clocks.CLOCK_PAIRS`.
+    codes: the number of times that each severity and code was found.
     """
 
     learners: Learners = field(default_factory=Learners)
@@ -80,15 +87,17 @@ class Past:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The judged results in tables; parts are given by their names.
+    """The results in the tables, and what the next run needs to continue; parts are given by their names.
 
-    form: the form of the saved data. names: a digest of the names of queue managers and queues.
+    form: the form of the saved data.
+    names: a digest of the names of queue managers and queues.
     whole: the series without losses.
-    newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
-    past: the part with a Past. sessions, sequences: the parts with stages, by bucket.
-    messages: the parts with the rows of open messages, by bucket.
-    arrivals: by bucket, the settled parts of that table.
-    open: parts of tables.
+    newest_ns: the time of the last frame; if several series have grown last, that of the series furthest behind.
+    past: the part with a Past.
+    sessions, sequences: the parts with stages, one for each bucket.
+    messages: the parts with the rows of open messages, one for each bucket.
+    arrivals: for each bucket, the settled parts of the table ARRIVALS.
+    open: the parts of tables that have open results.
     """
 
     form: int
@@ -110,19 +119,19 @@ class Checkpoint:
 
 
 def checkpoint_of(entry: dict[str, Any] | None) -> Checkpoint | None:
-    """Return the results in tables, if this program can continue from them."""
+    """Return the checkpoint that an entry describes; None if this program cannot continue from it."""
     if entry is None or entry.get("form") != FORM:
         return None
     return Checkpoint(**{**entry, "buckets": Buckets(**entry["buckets"])})
 
 
 def watermark(newest_ns: int) -> Watermark:
-    """Return the limits for messages that are over, given the time of the newest frame."""
+    """Return the limits that decide whether messages are over, given the time of the newest frame."""
     return Watermark(newest_ns - QUIET_NS, newest_ns - SILENT_NS)
 
 
 def digest(names: Names) -> str:
-    """Return a digest that differs for different names."""
+    """Return a short text that is different for different names."""
     told = [
         sorted(map(repr, each.items()))
         for each in (names.managers, names.addresses, names.hosts, names.queues)

@@ -1,4 +1,4 @@
-"""The context of the stages that judge packets: the input and the output of each task."""
+"""The context of the stages that judge packets, and the input and output of each task."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from mqproto.captures.pipeline.tables.parts import Part, Store
 T = TypeVar("T")
 
 OPEN: Final = "open"
-"""Begins the names of parts with open results."""
+"""The beginning of the names of parts with open results."""
 KEPT_ROWS: Final = 1_000_000
 BUCKET_ROWS: Final = 200_000
-"""The most rows of open messages to keep: for all buckets, and for one, because it is sorted in memory."""
+"""The maximum number of open messages' rows to keep: KEPT_ROWS for all buckets together, and BUCKET_ROWS for each
+bucket, because a bucket is sorted in memory.
+"""
 
 
 def opened(exchange: str) -> str:
-    """Return the exchange with the open rows."""
+    """Return the name of the exchange for the open rows that belong to `exchange`."""
     return f"open {exchange}"
 
 
@@ -43,14 +45,17 @@ def opened(exchange: str) -> str:
 class Context:
     """The data that all tasks of one stage share.
 
-    store: the store of the tables. run: the run's name.
-    parts: all parts of the table of packets. streams: those of the table of streams.
-    new: parts that no run has judged. ends: parts that the next run of their series replaces; both by their numbers.
+    store: the store of the tables.
+    run: the name of the run.
+    parts: all parts of the table of packets.
+    streams: all parts of the table of streams.
+    new: the numbers of the parts that no run has judged.
+    ends: the numbers of the parts that the next run of their series replaces.
     lossy: the series with losses.
     before: the state after the previous run; None if all packets are judged again.
-    watermark: the limits for messages that are over.
-    parted_ns: sessions that are silent since then are over.
-    directory, origins, losses, known_ways, ahead: results of earlier stages.
+    watermark: the limits that decide whether messages are over.
+    parted_ns: the time since which a session must have been silent to count as over.
+    directory, origins, losses, known_ways, ahead: the results of earlier stages.
     """
 
     store: Store
@@ -73,7 +78,7 @@ class Context:
 
     @property
     def kept_rows(self) -> int:
-        """The number of rows of open messages that a bucket keeps."""
+        """The maximum number of rows of open messages that a bucket keeps."""
         return min(KEPT_ROWS // self.buckets.messages, BUCKET_ROWS)
 
     @cached_property
@@ -110,9 +115,9 @@ class Task:
 
 @dataclass(slots=True)
 class Found:
-    """The settled or open results of one task.
+    """The settled or the open results of one task.
 
-    parts: those that the task has written.
+    parts: the parts that the task has written.
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -139,7 +144,7 @@ class Done:
 
 Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
 Route = Callable[[pa.RecordBatch], Integers]
-"""Returns the buckets that rows go to."""
+"""Returns the bucket that each row goes to."""
 
 
 class Out:
@@ -183,7 +188,7 @@ class Out:
                 self._tables[table].append(batch)
 
     def finish(self) -> None:
-        """Write everything."""
+        """Write or send all rows that are still kept."""
         for table, batches in self._tables.items():
             rows = pa.Table.from_batches(batches)
             self.found.parts.append(self._context.part(table, self._stage, self._number, rows))
@@ -207,7 +212,7 @@ def outs(
 
 
 def resumed(context: Context, task: Task, name: str, kind: type[T]) -> T | None:
-    """Return a stage as the previous run has saved it."""
+    """Return a stage as the previous run saved it; None if all packets are judged again."""
     if context.before is None:
         return None
     names = context.before.sessions if name == "sessions" else context.before.sequences

@@ -1,4 +1,4 @@
-"""Gives findings the places of the packets that they are about."""
+"""Adds to findings the places of the packets that they are about."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ OF_SEQUENCES: Final = "findings of sequences"
 OF_JOURNEYS: Final = "findings of journeys"
 FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
 OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
-"""The exchanges of open findings on their way to the packets that they are about, by the stage that made them."""
+"""The exchanges of open findings on their way to the packets that they are about, one for each stage that makes
+them.
+"""
 READ: Final = (*FINDERS, *OPEN_FINDERS)
-"""The exchanges that `place` takes."""
+"""The exchanges that `place` reads."""
 PLACED: Final = ("file", "frame", "file_offset")
 NEAR: Final = (
     *("row_id", "number", "connection"),
     *("file", "frame", "first_frame", "source_address", "source_port"),
 )
 PLACED_FINDINGS: Final = packets.FINDINGS.schema
-"""Findings with the place of the packet that each is about: its file, its last frame, and its first offset."""
+"""Findings with the place of the packet that each is about: the packet's file, its last frame, and its first offset."""
 
 
 def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """Write all findings about the packets of a part, with their places."""
+    """Write all findings about the packets of a part, together with the places of these packets."""
     done = Done()
     settled, left = _findings(inbox, FINDERS), _findings(inbox, OPEN_FINDERS)
     if task.number in context.new or task.number in context.ends:
@@ -74,7 +76,7 @@ def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
 
 
 def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
-    """Return a finding; a fault that rests on a packet in a damaged frame is no longer a fault."""
+    """Return a finding, which is no longer a fault if it relies on a packet in a damaged frame."""
     rests_on = {(False, number) for number in (row["number"], *row["others"])}
     if row["number"] is None:
         rests_on.add((True, row["row_id"]))
@@ -85,8 +87,9 @@ def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, 
 
 
 def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
-    """Return the packets in damaged frames on which faults rest, as far as the file can be read: by their numbers,
-    or by row_id if they have none.
+    """Return the packets in damaged frames on which faults rely, as far as the file can be read.
+
+    Each is given by its number, or by its row_id if it has none.
     """
     faults = wanted.filter(pc.equal(wanted["severity"], str(Severity.FAULT)))
     if not faults.num_rows:
@@ -110,7 +113,11 @@ def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
 def _damaged_in(
     path: str, packets: list[tuple[int, int, tuple[bool, int], Endpoint]]
 ) -> Iterator[tuple[bool, int]]:
-    """Yield the keys of damaged packets in a file; each packet has its last and first frame, its key and its source."""
+    """Yield the keys of damaged packets in a file.
+
+    Args:
+        packets: for each packet, its last frame, its first frame, its key and its source.
+    """
     kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
     waiting = iter(packets)
     with suppress(CaptureError, OSError, StopIteration):
@@ -125,7 +132,7 @@ def _damaged_in(
 
 
 def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
-    """Return findings with the places of the packets that they are about."""
+    """Return findings together with the places of the packets that they are about."""
     rows = rows.sort_by([("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")])
     placed = [
         places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
@@ -137,7 +144,10 @@ def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> 
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
-    """Return the places of the packets that findings are about: by row_id if it is given, and by number."""
+    """Return the places of the packets that findings are about.
+
+    The keys are row_ids where these are given, and numbers otherwise.
+    """
     numbers = pa.array(wanted["number"].unique().to_pylist(), pa.int64())
     told = dict(zip(wanted["row_id"].to_pylist(), wanted["number"].to_pylist(), strict=True))
     places: dict[tuple[int, bool], tuple[Any, ...]] = {}
@@ -159,9 +169,10 @@ def rows_of_captures(
     """Return findings about captures rather than packets.
 
     Args:
-        damage: for each file that is not read, or not to its end: its series, the file, the offset, and the reason.
-        noted: for translated connections, and for frames that contradict one another: their series, the code, and
-            the text.
+        damage: for each file that cannot be read at all or to its end: its series, the file, the offset, and the
+            reason.
+        noted: for translated connections, and for frames that contradict one another: their series, the code, and the
+            text.
     """
     rows = [
         _of_capture(series) | {"code": code_of(reason), "text": reason, "file": file, "file_offset": offset}
@@ -172,7 +183,7 @@ def rows_of_captures(
 
 
 def code_of(reason: str) -> str:
-    """Return the finding's code for a file that could not be read completely."""
+    """Return the code of the finding for a file that could not be read completely."""
     return "other-system" if reason.startswith(APART) else "damaged-capture"
 
 

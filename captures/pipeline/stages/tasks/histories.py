@@ -30,19 +30,21 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"
-"""Exchanges of rows: from packets, and from OrderAcks about messages. AGAIN has rows from packets of earlier runs,
-of which more is known now."""
+"""The exchanges of rows. ROWS has rows from packets, CONFIRMED has rows from OrderAcks about messages, and AGAIN has
+rows from packets of earlier runs about which more is known now.
+"""
 READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
-"""The exchanges that MessageRows takes."""
+"""The exchanges that MessageRows reads."""
 LAST: Final = 2**63 - 1
-"""Replaces null, so that it sorts last."""
+"""A number that replaces null, so that null sorts last."""
 
 
 class MessageRows:
     """All rows of a bucket, grouped by message.
 
     Attributes:
-        settled, open: rows of messages that are over, and of the others; None if there are none.
+        settled: the rows of messages that are over; None if there are none.
+        open: the rows of the other messages; None if there are none.
     """
 
     def __init__(self, context: Context, task: Task, inbox: Inbox) -> None:
@@ -61,12 +63,12 @@ class MessageRows:
         self.open = self._kept if last is None else _sorted(self._kept, last)
 
     def save(self) -> Part:
-        """Keep the open rows, except those that are read only at the end."""
+        """Keep the open rows, except those that the next run will receive again."""
         rows = pa.table({}) if self._kept is None else self._kept
         return self._context.part(FOLDER, "messages", self._number, rows)
 
     def _every(self, last: pa.Table | None) -> pa.Table | None:
-        """Return all rows, except those that are read only at the end."""
+        """Return all rows except those that the next run will receive again; `last` has these."""
         kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
         again = _table(self._inbox.take(AGAIN))
         if kept is None:
@@ -77,7 +79,7 @@ class MessageRows:
         return _sorted(kept, again, new, self._remembered(kept, _together(new, last)))
 
     def _earlier(self) -> pa.Table | None:
-        """Return the rows that the previous run has kept."""
+        """Return the rows that the previous run kept; None if there are none."""
         before = self._context.before
         if before is None:
             return None
@@ -89,7 +91,7 @@ class MessageRows:
         return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
-        """Return the results that earlier runs have settled about messages with new rows."""
+        """Return the results that earlier runs have settled about those messages that have new rows."""
         before = self._context.before
         if before is None or new is None or not before.arrivals[self._number]:
             return None
@@ -134,7 +136,7 @@ def _sorted(*tables: pa.Table | None) -> pa.Table | None:
 
 
 def _chosen(rows: pa.Table, mask: Mask) -> pa.Table:
-    """Return some of the rows, without copying if all are chosen, as is often so."""
+    """Return some of the rows; if all are chosen, as is often the case, nothing is copied."""
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
@@ -157,8 +159,9 @@ def follow(
     """Judge the messages of a bucket.
 
     Args:
-        checks: whether messages are followed from hop to hop.
-        tells: whether their outcomes are written, with times by one clock. If not, only their evidence about clocks is.
+        checks: whether to follow messages from hop to hop.
+        tells: whether to write the outcomes of messages, with times by one clock. If not, only their evidence about
+            clocks is collected.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)

@@ -1,7 +1,7 @@
 """Makes sessions, sequences, messages and findings, in that order, from the table of packets.
 
-New packets and open results of earlier runs are judged; see `checkpoint`. This reads some columns of the table,
-not the captures.
+It judges new packets and the open results of earlier runs; see `checkpoint`. It reads some columns of the table, not
+the captures.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Run
 
 MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
-"""The tables that judging packets makes."""
+"""The names of the tables that judging packets makes."""
 CONNECTION_ROWS: Final = 100_000
-"""The number of packets per bucket of connections, and of sequences, up to BUCKETS buckets."""
+"""The number of packets for each bucket of connections and of sequences. There are at most BUCKETS such buckets."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000
-"""The number of messages per bucket: buckets are sorted in memory, and a worker needs about 450 MB for one of this
+"""The number of messages for each bucket. A bucket is sorted in memory, and a worker needs about 450 MB for one of this
 size.
 """
 
 
 @dataclass(slots=True)
 class Made:
-    """The result.
+    """The result of judging packets.
 
-    parts: those written. is_anew: whether they replace all earlier parts; otherwise only `Checkpoint.replaced`.
-    codes: how often each severity and code was found, over all runs.
+    parts: the parts that were written.
+    is_anew: whether they replace all earlier parts; otherwise they replace only `Checkpoint.replaced`.
+    codes: the number of times that each severity and code was found, over all runs.
     """
 
     parts: list[Part]
@@ -78,12 +79,12 @@ def make_tables(
     """Judge the new packets, or all packets.
 
     Args:
-        parts: the table of packets; those of a series follow one another.
+        parts: the table of packets; the parts of a series follow one another.
         streams: the table of streams.
         before: the state after the previous run; None if all packets must be judged.
         lossy: the series with losses.
-        newest_ns: the time of the last frame; if several series have grown, of the one that is furthest behind.
-            None if no series has grown.
+        newest_ns: the time of the last frame; if several series have grown, that of the series furthest behind. None if
+            no series has grown.
     """
     incomplete = frozenset(lossy)
     wanted = _wanted(sum(part.rows for part in parts if part.is_new))
@@ -117,7 +118,7 @@ def _wanted(rows: int) -> Buckets:
 
 
 class _Stages:
-    """The stages, one after the other."""
+    """Runs the stages, one after the other."""
 
     def __init__(self, context: Context, engine: Engine, newest_ns: int) -> None:
         self._context = context
@@ -130,7 +131,7 @@ class _Stages:
         self._past = Past() if before is None else saved(context.store.path(before.past), Past)
 
     def make(self) -> Made:
-        """Run all stages, in an order in which each has its inputs."""
+        """Run all stages, in such an order that each has its inputs."""
         context, past = self._context, self._past
         by_connection, by_message = range(context.buckets.connections), range(context.buckets.messages)
 
@@ -211,13 +212,16 @@ class _Stages:
         )
 
     def _of_parts(self, names: Iterable[str]) -> list[int]:
-        """Return the parts that are new, and those for which these exchanges have rows."""
+        """Return the numbers of the parts that are new, and of those for which these exchanges have rows."""
         context = self._context
         about = set().union(*map(self._engine.buckets, names)) - {len(context.parts)}
         return sorted(about.union(context.new, context.ends))
 
     def _compare_clocks(self, by_message: range) -> None:
-        """Follow messages first: the results show the offsets between the clocks of capture points."""
+        """Follow messages before their histories are written.
+
+        This shows the offsets between the clocks of capture points.
+        """
         context, past = self._context, self._past
         journeys = self._carry_out(
             "following messages",
@@ -243,10 +247,10 @@ class _Stages:
         puts: bool = True,
         keeps: bool = False,
     ) -> list[Done]:
-        """Run one task for each number, which is also the number of its bucket.
+        """Run one task for each number, which is that of the task's part or bucket.
 
         Args:
-            keeps: whether a later stage takes the same rows.
+            keeps: whether a later stage reads the same rows.
         """
         tasks = {number: Task(number) for number in numbers}
         results = self._engine.carry_out(stage, partial(function, self._context), tasks, reads, puts=puts)

@@ -1,4 +1,4 @@
-"""Packets joined with their relations to sessions, on their way to sequences and messages."""
+"""Joins packets with their relations to sessions, and sends them on to sequences and messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _COLUMNS: Final = tuple(
 RELATED: Final = "relations"
 """The exchange of packets' relations to their sessions."""
 READ: Final = (RELATED, opened(RELATED))
-"""The exchanges that `relate` takes."""
+"""The exchanges that `relate` reads."""
 
 
 def relate(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Send the packets of a part, with their relations to sessions, to their sequences and messages.
 
-    From a part that an earlier run has judged, it sends only packets whose relations have changed since.
+    If an earlier run has judged the part, only those packets are sent whose relations have changed since then.
     """
     part = context.parts[task.number]
     done = Done()

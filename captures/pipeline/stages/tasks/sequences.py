@@ -1,4 +1,4 @@
-"""The sequences of a bucket."""
+"""Judges the sequences of a bucket."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mqproto.captures.pipeline.stages.tasks.context import (
 
 SEQUENCES: Final = "sequences"
 SEQUENCE_ROWS: Final = "sequence-rows"
-"""The exchange of rows for sequences."""
+"""The name of the exchange of rows for sequences."""
 READ: Final = (SEQUENCE_ROWS, opened(SEQUENCE_ROWS))
-"""The exchanges that `judge` takes."""
+"""The exchanges that `judge` reads."""
 
 
 def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:

@@ -1,6 +1,6 @@
-"""Sends packets to their connections, and makes sessions and the relations of packets to them.
+"""Sends packets to their connections, and makes sessions and the relations of packets to sessions.
 
-The rows of one connection are in one bucket.
+The rows of one connection are all in one bucket.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ from mqproto.captures.pipeline.tables.parts import parquet_table
 SESSIONS: Final = "sessions"
 OF_ORIGINS: Final = tuple(name for name in directory.ORIGIN_COLUMNS if name not in sessions.COLUMNS)
 FACTS, ENDED = "facts", "endings"
-"""The exchanges of packets for connections, and of the ends of streams."""
+"""The names of the exchanges of packets for connections, and of the endings of streams."""
 READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
-"""The exchanges that `judge` takes."""
+"""The exchanges that `judge` reads."""
 
 
 def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """Send the packets of a part to their connections; after all parts, the ends of the connections' streams."""
+    """Send the packets of a part to their connections.
+
+    The last task sends the endings of the connections' streams.
+    """
     if task.number == len(context.parts):
         _share_endings(context, outbox)
         return Done()

@@ -1,4 +1,4 @@
-"""Tables described by texts, from which schemas are made."""
+"""Descriptions of tables as texts, from which schemas are made."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "counts": pa.map_(pa.string(), pa.int64()),
     "findings": pa.list_(FINDING),
 }
-"""The types of columns, by the words for them in texts. None is unsigned, because Delta Lake has no such type."""
+"""The types of columns, by the words that stand for them in texts. None is unsigned, because Delta Lake has no unsigned
+types.
+"""
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
-"""Texts as numbers in a dictionary: comparing, sorting, moving and writing them takes half the time."""
+"""The type of texts that are stored as numbers in a dictionary; they take half the time to compare, sort, move and
+write.
+"""
 REPEATED: Final = frozenset(
     {
         "series",
@@ -60,7 +64,9 @@ REPEATED: Final = frozenset(
         "decryption",
     }
 )
-"""Text columns whose values many packets share, in any table: rows have them as CODED until written."""
+"""The names of text columns, in any table, whose values many packets share; rows have them as CODED until they are
+written.
+"""
 UNITS: Final = {
     "_ns": "nanoseconds",
     "_ms": "milliseconds",
@@ -68,12 +74,15 @@ UNITS: Final = {
     "_bytes": "bytes",
     "_ppb": "billionths",
 }
-"""The units of columns, by the endings of their names; times since 1970 are UTC."""
+"""The units of columns, by how the names of the columns end; times since 1970 are UTC."""
 _COLUMN: Final = re.compile(r"(?P<names>\w+(?:, \w+)*) +(?P<kind>[a-z]+)(?: +(?P<meaning>.*))?")
 
 
 class Column(NamedTuple):
-    """One column; unit: "" if it has none."""
+    """One column of a table.
+
+    unit: its unit; "" if it has none.
+    """
 
     name: str
     type: pa.DataType
@@ -88,14 +97,17 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. about: what a row is, and what holds for the table as a whole."""
+    """The description of a table.
+
+    about: what a row is, and what holds for the table as a whole.
+    """
 
     about: str
     columns: tuple[Column, ...]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of rows on their way to the table."""
+        """The columns as rows have them on their way to the table."""
         return schema_of(self.columns)
 
     @property
@@ -115,7 +127,7 @@ class Table:
 
 
 def schema_of(every: Iterable[Column]) -> pa.Schema:
-    """Return the schema of columns on their way to a table."""
+    """Return the schema that columns have on their way to a table."""
     return pa.schema([(column.name, type_of(column.name, column.type)) for column in every])
 
 
@@ -125,8 +137,10 @@ def type_of(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def columns(text: str, **blanks: Any) -> tuple[Column, ...]:
-    """Parse columns from a text: a line for each, with names, the word for the type, and the meaning, which may
-    continue on lines that are indented further.
+    """Parse columns from a text.
+
+    Each line has the names of some columns, the word for their type, and their meaning, which may continue on lines
+    that are indented further.
 
     Args:
         blanks: replacements for names in braces.

@@ -14,7 +14,7 @@ file text  the file in which it began
 frame integer  the frame that ended it, counted from 1 over its file
 file_offset integer  where the record of the frame that began it is in the unpacked file, in bytes
 """)
-"""The place of a packet."""
+"""The columns that give the place of a packet."""
 
 SAID: Final = columns("""
 kind text  UserMessage, OrderAck, FinalAck, Ping, ...: one of mqproto.captures.decode.sight.Kind
@@ -86,7 +86,9 @@ ack_sequence_number integer  the number there
 ack_previous_number integer  the number before that
 ack_message text  of a FinalAck: the message that it is about, as `message`
 """)
-"""What a packet says by itself, named as in mqproto.captures.decode.row.PacketRow; null if it does not say."""
+"""The columns for what a packet says by itself, named as in mqproto.captures.decode.row.PacketRow; null if it does not
+say.
+"""
 
 SEEN: Final = columns("""
 time_ns integer  when its last byte could be read, since 1970, by the clock of its capture point

@@ -1,4 +1,4 @@
-"""The contents of the tables, as a Markdown page."""
+"""Makes a Markdown page about the contents of the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All tables, by name. Each exists, even without rows."""
+"""All tables, by name. Each of them exists, even if it has no rows."""
 
 from __future__ import annotations
 

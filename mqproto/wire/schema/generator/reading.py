@@ -1,4 +1,4 @@
-"""Writes functions that read a packet's bytes to make a record, only to judge them, or to find a header."""
+"""Writes functions that read packets: to make a record, only to judge the bytes, or to find a header."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Reader(Writer):
     """Writes a function that reads `data`, which ends where the packet ends.
 
     Args:
-        wanted: the fields that are needed if no record is made; None for all.
+        wanted: the fields that are needed if no record is made; None if all are.
         judging: whether to check the rules of the layout.
     """
 
@@ -60,13 +60,13 @@ class Reader(Writer):
         self.in_window = False
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
-        """Read the fields, and gather the statements that make a record from them."""
+        """Write code that reads the fields, and gather the statements that make a record from them."""
         self.layout(record.layout, scope)
         if self.wanted is None:
             self.makes += self.making(record, scope, target)
 
     def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
-        """Return statements that make a record without its `__init__`, which takes twice as long."""
+        """Return statements that make a record without calling its `__init__`, which would take twice as long."""
         kind = record.kind
         if hasattr(kind, "__post_init__"):
             raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
@@ -136,7 +136,7 @@ class Reader(Writer):
             self.used.add(field)
 
     def flush(self) -> None:
-        """Read the gathered run of fixed fields, then judge it."""
+        """Write code that reads the gathered run of fixed fields and then judges it."""
         if self.run:
             terms = [*(["at"] if self.begun else []), *([f"{self.ahead}"] if self.ahead else [])]
             where = f", {' + '.join(terms)}" if terms else ""
@@ -165,9 +165,10 @@ class Reader(Writer):
             self.emit(f"{target} = {value}")
 
     def slice(self, size: str, target: str) -> None:
-        """Take `size` bytes, after checking that they exist.
+        """Write code that takes `size` bytes after checking that they exist.
 
-        If the function needs none of these bytes, there is no check: the next part or the last check will find the end.
+        If the function needs none of these bytes, nothing is checked: the next part, or the last check, will find the
+        end.
         """
         if self.wanted is None:
             self.emit(f"stop = at + {size}")
@@ -198,7 +199,7 @@ class Reader(Writer):
         self.residue = 0
 
     def greedy(self, target: str) -> None:
-        """Take all remaining bytes."""
+        """Write code that takes all remaining bytes."""
         self.arrive()
         if self.wanted is not None or self.in_window:
             self.refuse_if("at > end")
@@ -206,7 +207,7 @@ class Reader(Writer):
         self.emit("at = end")
 
     def text(self, part: Text, scope: Scope, target: str) -> None:
-        """Take a text with its NUL. The layout ensures that the size is even."""
+        """Write code that takes a text with its NUL. The layout ensures that the size is even."""
         self.arrive()
 
         def decoded() -> None:
@@ -230,7 +231,7 @@ class Reader(Writer):
         self.residue = None
 
     def window(self, part: Window, scope: Scope, name: str) -> None:
-        """Read a part that ends within its window. The next part begins after the window."""
+        """Write code that reads a part which ends within its window. The next part begins after the window."""
         if self.in_window:
             raise NotImplementedError("a window within a window")
         self.arrive()
@@ -245,7 +246,7 @@ class Reader(Writer):
         self.residue = None
 
     def repeated(self, part: Repeated, scope: Scope, target: str) -> None:
-        """Read items by a separate function, because several lists may have the same kind of items."""
+        """Write code that reads items with a separate function: several lists may have the same kind of items."""
         self.arrive()
         count = self.words(part.count, scope)
         into = f"{target}, at" if self.wanted is None else "at"
@@ -275,7 +276,7 @@ class Reader(Writer):
             self.emit(f"    {otherwise}")
 
     def block(self, parts: list[tuple[Any, str]], scope: Scope) -> int | None:
-        """Write parts under a condition, with their checks and records; return the residue after them."""
+        """Write parts under a condition, with their checks and records. Return the residue after them."""
         outside, self.makes = self.makes, []
         residue = self.residue
         self.depth += 1
@@ -302,7 +303,10 @@ class Reader(Writer):
             self.residue = None
 
     def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
-        """Write a choice. Each branch reads the padding after it, because most branches leave none to read."""
+        """Write a choice.
+
+        Each branch reads the padding after the choice, because most branches leave no padding to read.
+        """
         self.arrive()
         then = [(Pad4(), padding)] if padding else []
         residues = set()
@@ -333,7 +337,7 @@ def reader(record: Record[Any]) -> Function:
 
 
 def checker(record: Record[Any]) -> Function:
-    """Return a function that raises one of REFUSALS whenever that of `reader` does, but makes no record."""
+    """Return a function that makes no record, but raises one of REFUSALS whenever that of `reader` does."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -350,7 +354,7 @@ def checker(record: Record[Any]) -> Function:
 
 
 def finder(record: Record[Any], name: str) -> Function:
-    """Return a function that finds the offset of a header in a valid packet; -1 if the packet has no such header."""
+    """Return a function that finds a header's offset in a valid packet; -1 if there is no such header."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used, judging=False)
@@ -370,9 +374,10 @@ def finder(record: Record[Any], name: str) -> Function:
 
 @cache
 def items_reader(record: Record[Any]) -> Function:
-    """Return a function that reads `count` records from `at` on, and returns them and the offset of their end.
+    """Return a function that reads `count` records from `at` on, and returns them and where they end.
 
-    It raises one of REFUSALS. It may read fixed fields beyond the window's `end`; the caller checks where records end.
+    On a fault, the function raises one of REFUSALS. It may read fixed fields beyond the window's `end`; its caller
+    checks where the records end.
     """
     writer = Reader()
     writer.emit("items = []")
@@ -386,7 +391,7 @@ def items_reader(record: Record[Any]) -> Function:
 
 @cache
 def items_checker(record: Record[Any]) -> Function:
-    """Return a function that judges like the one of `items_reader`, but does not make records."""
+    """Return a function that judges as the one of `items_reader` does, but does not make records."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)

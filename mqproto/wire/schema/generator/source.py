@@ -1,7 +1,7 @@
-"""The common basis of reading and writing: lines of source, structs, and expressions in Python.
+"""What reading and writing have in common: lines of source, structs, and expressions in Python.
 
-It uses construct's expression classes, whose operands have mangled names; the generator's tests would notice a change
-of these.
+This module uses construct's expression classes, whose operands have mangled names. The generator's tests would notice
+if these changed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ BinExpr, FuncPath, Path, opnames = (
 
 @dataclass(slots=True)
 class Function:
-    """The source of one function, and its requirements.
+    """The source of one function, and what the function requires.
 
     kinds: the records that it makes.
-    constants: constants that must be defined before it, by name.
+    constants: the constants that must be defined before it, by name.
     calls: the functions that it calls.
     """
 
@@ -47,29 +47,29 @@ class Function:
     calls: list[Function]
 
     def each(self) -> Iterator[Function]:
-        """Yield the functions that it calls, innermost first, and then itself."""
+        """Yield the functions that this one calls, the innermost first, and then this function itself."""
         for one in self.calls:
             yield from one.each()
         yield self
 
 
 def local(scope: Scope, name: str) -> str:
-    """Return the local variable of a field: `user__flags`."""
+    """Return the name of the local variable for a field, such as `user__flags`."""
     return "__".join((*scope, name))
 
 
 def listed(values: list[str]) -> str:
-    """Return a tuple of values, without parentheses."""
+    """Return values as the source of a tuple, without parentheses."""
     return f"{values[0]}," if len(values) == 1 else ", ".join(values)
 
 
 def snake(kind: type) -> str:
-    """Return a record's name for use in function names: `user_message`."""
+    """Return a record's name in the form for function names, such as `user_message`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def steps_of(expression: Any) -> list[str]:
-    """Return the steps of `this.a.b`: `["a", "b"]`."""
+    """Return the steps of a path: for `this.a.b`, `["a", "b"]`."""
     steps: list[str] = []
     node: Any = expression
     while node._Path__parent is not None:
@@ -118,13 +118,13 @@ class Writer:
         return f"{prefix}{self.counter}"
 
     def packer(self, codes: str, verb: str, method: str) -> str:
-        """Return the name of a method of the `struct` for a format."""
+        """Return the name of a method of the `struct` that has this format."""
         name = f"{verb}_{codes.removeprefix('<')}"
         self.constants[name] = f'Struct("{codes}").{method}'
         return name
 
     def calling(self, function: Function) -> str:
-        """Return the name of another function, which must be defined before this one."""
+        """Return the name of another function, and note that it must be defined before this one."""
         if function not in self.calls:
             self.calls.append(function)
         return function.name
@@ -143,7 +143,7 @@ class Writer:
             self.bits[name] = before | asked, right_before | right
 
     def judge(self) -> None:
-        """Refuse values that break one of the gathered rules."""
+        """Write code that refuses values which break any of the gathered rules."""
         checks = self.checks + [
             f"{word} & {asked:#x} != {right:#x}" for word, (asked, right) in self.bits.items()
         ]
@@ -152,17 +152,17 @@ class Writer:
         self.checks, self.bits = [], {}
 
     def flush(self) -> None:
-        """Read or write the gathered run of fixed fields."""
+        """Write code that reads or writes the gathered run of fixed fields."""
         raise NotImplementedError
 
     def pass_over(self, size: int) -> None:
-        """Note that `size` bytes have been read or written."""
+        """Note that the code has read or written `size` more bytes."""
         self.ahead += size
         if self.residue is not None:
             self.residue = (self.residue + size) & 3
 
     def arrive(self) -> None:
-        """Bring `at` to the next byte."""
+        """Write code that moves `at` to the next byte."""
         self.flush()
         passed = [*([f"{self.ahead}"] if self.ahead else []), *self.sizes]
         if not self.begun:
@@ -199,7 +199,7 @@ class Writer:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def call(self, function: Callable[..., Any], operand: str) -> str:
-        """Return a call of a function with a field, as Python source."""
+        """Return the Python source of a call of this function with a field."""
         if function is len:
             return f"len({operand})"
         if function is wide_size or isinstance(function, EncodedSize):
@@ -207,13 +207,13 @@ class Writer:
         raise NotImplementedError(f"{function!r} in a layout")
 
     def finish(self, name: str, head: str, returned: str, says: str) -> Function:
-        """Return a function made of the lines."""
+        """Return a function that consists of the lines written so far."""
         source = "\n".join([f"def {name}({head}) -> {returned}:", f'    """{says}"""', *self.lines, ""])
         return Function(name, source, self.kinds, self.constants, self.calls)
 
 
 def bits_of(condition: Any) -> tuple[Any, int, int] | None:
-    """Split a rule about bits of a word into the word, the mask of the bits, and the bits' values in place."""
+    """Split a rule about bits of a word into the word, the bits' mask, and their required values in place."""
     match condition:
         case BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)) if mask.bit_count() == 1:
             return word, mask, mask
@@ -232,7 +232,7 @@ def bits_of(condition: Any) -> tuple[Any, int, int] | None:
 
 
 def fixed_format(part: Any) -> str | None:
-    """Return the `struct` format of a part with a fixed size and one value; otherwise None."""
+    """Return the `struct` format of a part that has a fixed size and one value; None for any other part."""
     if isinstance(part, FormatField):
         if part.fmtstr[0] == ">" and part.length > 1:
             raise NotImplementedError(f"{part.fmtstr}: the generated codec reads little-endian numbers")
@@ -250,7 +250,7 @@ def is_packet_size(part: Any) -> bool:
 
 
 def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
-    """Yield the parts with their names. A choice comes with the name of the padding after it."""
+    """Yield the parts with their names. With a choice comes the name of the padding after it."""
     parts = [(bare(part), part.name or "") for part in layout.subcons]
     after_choice = False
     for (part, name), (following, padding) in zip(parts, [*parts[1:], (None, "")], strict=True):
@@ -260,7 +260,7 @@ def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
 
 
 def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, Any]]:
-    """Yield the cases of a choice and Python's test for each; the first test computes the number."""
+    """Yield the cases of a choice, each with the Python test for it. The first test computes the number."""
     asked: set[int] = set()
     for word, case, keys in grouped(part):
         number = choice if asked else f"({choice} := {expression})"
@@ -273,7 +273,7 @@ def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, A
 
 
 def grouped(part: OneOf) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """Return the cases of a choice: each layout once, with all the numbers that choose it."""
+    """Return the cases of a choice: each layout once, with all the numbers that select it."""
     cases: dict[Any, tuple[int, ...]] = {}
     for key, case in part.cases.items():
         cases[case] = (*cases.get(case, ()), key)

@@ -39,7 +39,7 @@ from mqproto.wire.schema.record import Record
 
 
 class Builder(Writer):
-    """Writes the function that joins the bytes of a record. Parts that need the size come last."""
+    """Writes the function that joins the bytes of a record. Parts that need the packet's size come last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Builder(Writer):
         self.layout(record.layout, scope)
 
     def layout(self, layout: Layout, scope: Scope) -> None:
-        """Write the values that follow from others, and then the parts in order."""
+        """Write code for the values that follow from others, and then for the parts in order."""
         parts = [(bare(part), part.name or "") for part in layout.subcons]
         for part, name in parts:
             if isinstance(part, Text):
@@ -85,7 +85,7 @@ class Builder(Writer):
         self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + NUL")
 
     def window_wire(self, part: Window, scope: Scope) -> None:
-        """Write a window first, because the fields before it contain its size and counts."""
+        """Write code that encodes a window early, because the fields before it contain its size and counts."""
         record: Record[Any] = bare(part.subcon)
         target = local(scope[:-1], scope[-1])
         self.emit(f"{target}__wire = {self.calling(builder(record))}({target})")
@@ -148,7 +148,10 @@ class Builder(Writer):
                 raise NotImplementedError(f"{part!r} in a layout")
 
     def flush(self) -> None:
-        """Judge and pack the gathered run of fixed fields; a run with PacketSize is packed last."""
+        """Write code that judges and packs the gathered run of fixed fields.
+
+        A run with PacketSize is packed last.
+        """
         self.judge()
         if not self.run:
             return
@@ -164,14 +167,17 @@ class Builder(Writer):
         self.run = []
 
     def piece(self, piece: str, size: str) -> None:
-        """Add a piece of variable size."""
+        """Add a piece of the record's bytes that has a variable size."""
         self.flush()
         self.sizes.append(size)
         self.pieces.append(piece)
         self.residue = None
 
     def pad(self, target: str) -> None:
-        """Pad as `fitted` does. Usually no padding is needed and none is given; then do nothing."""
+        """Write code that pads as `fitted` does.
+
+        Usually, no padding is needed and none is given. In that case the code does nothing.
+        """
         self.arrive()
         if self.residue == 0:
             # A value that is not bytes is refused here, because it will not be joined.
@@ -187,9 +193,9 @@ class Builder(Writer):
         self.residue = 0
 
     def choose(self, cases: list[tuple[str, Any]], scope: Scope, name: str, padding: str = "") -> None:
-        """Write branches. Each leaves its bytes in the same piece.
+        """Write branches, each of which leaves its bytes in the same piece.
 
-        Each branch writes the padding after the choice, because most branches leave none to write.
+        Each branch writes the padding after the choice, because most branches leave no padding to write.
         """
         self.arrive()
         outside, residue = self.pieces, self.residue
@@ -225,7 +231,7 @@ class Builder(Writer):
 
 @cache
 def builder(record: Record[Any]) -> Function:
-    """Return a function that returns a record's bytes or raises one of REFUSALS."""
+    """Return a function that returns a record's bytes, or raises one of REFUSALS."""
     writer = Builder()
     writer.record(record, (), "whole")
     writer.flush()
@@ -241,7 +247,7 @@ def builder(record: Record[Any]) -> Function:
 
 @cache
 def items_builder(record: Record[Any]) -> Function:
-    """Return a function that returns the joined bytes of records; the first begins at `at`."""
+    """Return a function that returns the joined bytes of records, the first of which begins at `at`."""
     writer = Builder()
     writer.begun, writer.residue = True, None
     writer.emit("pieces: list[bytes] = []")

@@ -1,7 +1,7 @@
-"""Sends spans to a collector in batches, from a thread of the SDK, so nothing waits for the collector.
+"""Sends spans to a collector in batches, in a thread of the SDK, so that nothing waits for it.
 
-If a collector is down, the spans of that time are lost, and the log gets one line. The SDK's own messages, one for
-each batch, are dropped.
+If a collector is down, the spans of that time are lost, and the log gets one line. The SDK's own messages, of which
+there is one for each batch, are dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from mqproto.base.foreign import shown
 
 SAID_AGAIN_S: Final = 60.0
-"""The minimum number of seconds between two lines about the same collector."""
+"""How many seconds there are, at least, between two log lines about the same collector."""
 CLOSE_S: Final = 2.0
-"""How many seconds an ending process waits for the collector."""
+"""How many seconds a process that is ending waits for the collector."""
 REASON_LIMIT: Final = 300
 
 Say = Callable[[str, dict[str, str | int]], None]
-"""A function that takes a line for the log and may be called in any thread."""
+"""A function that takes a line for the log. It may be called in any thread."""
 
 
 class Watched(SpanExporter):
@@ -49,7 +49,7 @@ class Watched(SpanExporter):
         self._logger.addHandler(self._heard)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send a batch."""
+        """Send a batch of spans."""
         try:
             result = self._inner.export(spans)
         except Exception as error:  # Whatever the error is, the next batch may succeed.
@@ -71,13 +71,13 @@ class Watched(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Shut the exporter down and restore the SDK's logger."""
+        """Shut the exporter down, and restore the SDK's logger."""
         self._inner.shutdown()
         self._logger.removeHandler(self._heard)
         self._logger.propagate = self._propagated
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush the inner exporter. This exporter holds nothing back."""
+        """Flush the inner exporter. This exporter itself holds nothing back."""
         return self._inner.force_flush(timeout_millis)
 
 
@@ -93,13 +93,18 @@ class _Heard(logging.Handler):
 
 
 def otlp(endpoint: str) -> SpanExporter:
-    """Return an exporter for OTLP over HTTP, to `endpoint`, or to the endpoint in the environment if `endpoint` is
-    empty."""
+    """Return an exporter for OTLP over HTTP.
+
+    endpoint: where it sends the spans; if it is empty, the endpoint in the environment.
+    """
     return OTLPSpanExporter(endpoint or None)
 
 
 def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
-    """Shut down. Return whether the last spans were sent in time. The thread ends no later than the process."""
+    """Shut down. Return whether the last spans were sent in time.
+
+    The thread that shuts down ends with the process at the latest.
+    """
     closing = threading.Thread(target=shutdown, name="traces", daemon=True)
     closing.start()
     closing.join(patience_s)

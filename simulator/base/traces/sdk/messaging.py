@@ -1,7 +1,9 @@
-"""The spans of gateways and triggers, by OpenTelemetry's conventions for messaging.
+"""The spans of gateways and triggers, according to OpenTelemetry's conventions for messaging.
 
-    send QUEUE       PRODUCER    a child of the span in the producer's request; the message carries it to the consumer
-    process QUEUE    CONSUMER    a child of the first span, and linked to it; the request to the consumer carries it
+    send QUEUE       PRODUCER    a child of the span in the producer's request; the message carries
+                                 it to the consumer
+    process QUEUE    CONSUMER    a child of the first span, and linked to it; the request to the
+                                 consumer carries it
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
@@ -63,7 +65,7 @@ class Spans(EdgeTraces):
 
 
 class SpanStep(Step):
-    """A step that is a span. It is the current span while it lasts, so a function's own spans are its children."""
+    """A step that is a span. While it lasts, it is the current span, and the parent of any new ones."""
 
     def __init__(self, span: Span) -> None:
         self._span = span

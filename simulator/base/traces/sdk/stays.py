@@ -1,7 +1,7 @@
-"""A node's part in a trace: turns its notes about traced messages into spans.
+"""A node's part in a trace: turns the node's notes about traced messages into spans.
 
-A span begins at a waypoint and has one event for each waypoint. It ends when the message is at rest, on disk or in a
-queue. So a message that waits for days is visible at once, and the gap between two spans is its waiting time:
+A span begins at a waypoint, and has one event for each waypoint. It ends when the message is at rest, either on disk or
+in a queue. So a message that waits for days is visible at once, and the gap between two spans is its waiting time:
 
     accepted  stored  sent  session-acknowledged  order-acknowledged    one span, if the next hop is there
     accepted  stored ║ sent ...                                         two, if it was not
@@ -25,8 +25,10 @@ from mqproto.turn.waypoints import DROPS, Waypoint
 from mqproto.wire.guid import Guid, guid_text
 
 OPEN_LIMIT: Final = 1_024
-"""The limit for the number of open spans, those of messages that are moving or with a consumer. Beyond it, the oldest
-ends."""
+"""The maximum number of open spans: those of messages that are moving, or that a consumer has.
+
+When there are more, the oldest one ends.
+"""
 NAME_LIMIT: Final = 200
 _UNDER_WAY: Final = frozenset({Waypoint.SENT, Waypoint.RESENT, Waypoint.DELIVERED})
 _AS_BEFORE: Final = DROPS | {
@@ -37,7 +39,7 @@ _AS_BEFORE: Final = DROPS | {
     Waypoint.NOT_KEPT,
     Waypoint.RECALLED,
 }
-"""Waypoints after which a message is where it was before, and waypoints that concern another copy of it."""
+"""Waypoints after which a message is where it was before, or which concern another copy of it."""
 _BAD: Final = frozenset(
     {
         Waypoint.REFUSED,
@@ -60,7 +62,10 @@ _IN_ITS_QUEUE: Final = frozenset(
         Waypoint.PURGED,
     }
 )
-"""Waypoints whose notes use the queue's name at its host; notes of `accepted` use the name that all nodes use."""
+"""Waypoints whose notes have the queue's name at its own host.
+
+Notes of `accepted` have the name that all nodes use.
+"""
 _WAYPOINTS: Final = frozenset(Waypoint)
 
 
@@ -68,7 +73,7 @@ _WAYPOINTS: Final = frozenset(Waypoint)
 class _Stay:
     """A message that is moving.
 
-    began_with: a waypoint.
+    began_with: the waypoint with which the span began.
     is_under_way: whether a neighbour or a consumer has yet to answer.
     is_numbered: whether it has been sent with a place in a sequence.
     """
@@ -86,7 +91,7 @@ class Stays:
     Args:
         node, identity: the queue manager's name and GUID.
         called: returns the name that people use for the queue in a note.
-        now_ns: returns the time, UTC.
+        now_ns: returns the current time, UTC.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class Stays:
         self._open: dict[str, _Stay] = {}
 
     def take(self, note: Note) -> None:
-        """Take a note; if it is a step of a traced message, add it to the message's span."""
+        """Take a note. If it is about a step of a traced message, add the step to the message's span."""
         if note.trace is None or note.name not in _WAYPOINTS:
             return
         waypoint, name, now_ns = Waypoint(note.name), str(note.facts["message"]), self._now_ns()
@@ -143,7 +148,7 @@ class Stays:
         stay.is_numbered = stay.is_numbered or (waypoint in _UNDER_WAY and "number" in facts)
 
     def settle(self) -> None:
-        """End the spans of messages that are at rest, once all notes of one turn have been taken."""
+        """End the spans of messages that are at rest. Called once all notes of a turn have been taken."""
         if not self._open:
             return
         now_ns = self._now_ns()
@@ -151,7 +156,7 @@ class Stays:
             self._end(name, now_ns)
 
     def close(self) -> None:
-        """End all spans when the node stops."""
+        """End all spans, because the node stops."""
         now_ns = self._now_ns()
         for name in list(self._open):
             self._end(name, now_ns)

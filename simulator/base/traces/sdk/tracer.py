@@ -1,4 +1,7 @@
-"""Begins spans. Their number per second is limited, because only senders decide how many messages are sampled."""
+"""Begins spans. Their number per second is limited.
+
+Otherwise only the senders would determine it, because they decide how many messages are sampled.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, e
 from mqproto.turn.effects import Trace
 
 SPANS_PER_S: Final = 200
-"""How many spans a process may begin per second; it may begin them all at once."""
+"""How many spans a process may begin per second. It may begin all of them at once."""
 SAID_AGAIN_S: Final = 60.0
 SYSTEM: Final = "msmq"
 SERVICE: Final = "service.name"
@@ -74,10 +77,10 @@ class Tracer:
         is_linked: bool = False,
         at_ns: int | None = None,
     ) -> Span | None:
-        """Begin a span, a child of the message's previous step; None if there have been too many spans recently.
+        """Begin a span as a child of the message's previous step. Return None if there were too many lately.
 
         Args:
-            trace: None for a trace that begins here.
+            trace: the message's trace; None if a trace begins here.
             is_linked: whether the span also has a link to its parent, as spans for the processing of a message have.
         """
         if not self._has_room():
@@ -109,16 +112,16 @@ class Tracer:
         return False
 
     def close(self, patience_s: float = CLOSE_S) -> None:
-        """Send the remaining spans, if the collector takes them in time."""
+        """Send the remaining spans, provided that the collector takes them in time."""
         if not ended_within(self._provider.shutdown, patience_s):
             self._say("traces-not-exported", {"reason": f"no end within {patience_s:g} s"})
 
 
 def started(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Tracer:
-    """Return a tracer whose spans go to a collector.
+    """Return a tracer whose spans are sent to a collector.
 
     Args:
-        who: the process's name in the log.
+        who: the name of the process in the log.
     """
     token = trio.lowlevel.current_trio_token()
 
@@ -132,8 +135,8 @@ def started(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Trace
 def provider_of(exporter: SpanExporter, who: str) -> TracerProvider:
     """Return a provider that keeps at most 2,048 spans in memory until the SDK's thread has sent them.
 
-    The service has the name from the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
-    OTEL_RESOURCE_ATTRIBUTES override that.
+    The service has the same name as in the log, because each queue manager is a service of its own. OTEL_SERVICE_NAME
+    and OTEL_RESOURCE_ATTRIBUTES take precedence over that.
     """
     mine = Resource({SERVICE: who, "service.namespace": "mqproto", "service.version": build()})
     said = Resource.create({"service.instance.id": who})
@@ -148,7 +151,10 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def remote(trace: Trace) -> SpanContext:
-    """Return the span context that a message comes from. The headers are valid; an invalid state is left out."""
+    """Return the span context from which a message comes.
+
+    The headers are valid; a state that is not valid is left out.
+    """
     _, trace_id, span_id, flags = trace.parent.split("-")[:4]
     return SpanContext(
         int(trace_id, 16),

@@ -1,5 +1,5 @@
-"""Tries, in one system, every way in which a message can end after the answer 200. Afterwards, an audit names the end
-of each message.
+"""Tries, in one system, every way in which a message can end after the answer 200. Afterwards, an audit says how each
+message ended.
 
 Read `ways.py` first, then `running.py`.
 """

@@ -31,15 +31,16 @@ HOLDERS: Final[Mapping[End, Holder]] = {
     End.ERASED: Holder.SETTLED,
     End.HEARD_ELSEWHERE: Holder.PRODUCER,
 }
-"""The party that must have listed a message, by its end. After any other end, the system has the message, and nobody
-lists it."""
+"""The party that must have listed a message, keyed by how the message ended. After any other end, the system has the
+message, and nobody lists it.
+"""
 
 
 class Sent(NamedTuple):
-    """A message for which the answer was 200.
+    """A message that was answered with 200.
 
-    way: the name of the way that it goes; for a message that only serves a way, another name.
-    text: the beginning of its body, which is different for each message.
+    way: the name of the way that the message takes; another name for a message that only serves a way.
+    text: the beginning of the message's body, which is different for each message.
     """
 
     way: str
@@ -52,9 +53,10 @@ class Sent(NamedTuple):
 class Lists:
     """The records that senders and receivers keep, each independently.
 
-    answered: the messages for which the producer got the answer 200, by the identifier in the answer.
-    has: the holder of each message, by its text. A message keeps its text in all events, but not its identifier.
-    twice: the messages that came to two holders, described in words.
+    answered: the messages for which the producer got the answer 200, keyed by the identifier in the answer.
+    has: the holder of each message, keyed by the message's text. A message keeps its text in all events, but not its
+        identifier.
+    twice: the messages that reached two holders, described in words.
     """
 
     answered: dict[str, Sent] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Lists:
     twice: list[str] = field(default_factory=list)
 
     def found(self) -> Found:
-        """Return the messages that came twice, and those that nobody sent."""
+        """Return the messages that reached two holders, and those that nobody sent."""
         sent = {one.text for one in self.answered.values()}
         altered = [
             f"{holder} has {text!r}, which nobody sent"
@@ -72,7 +74,9 @@ class Lists:
         return {RunOracle.DOUBLED: self.twice, RunOracle.ALTERED: altered}
 
     def differences(self, audited: Answered) -> Iterator[str]:
-        """Yield the differences between an audit and the lists, each line with the identifier of its message."""
+        """Yield the differences between an audit and the lists; each line has the identifier of the message
+        concerned.
+        """
         for message in sorted({*self.answered} - {*audited}):
             yield f"{message} ({self.answered[message].way}) was answered 200, and the audit does not know it"
         for message, known in audited.items():

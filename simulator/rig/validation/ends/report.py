@@ -23,7 +23,7 @@ class EndsReport:
 
     audit: the audit that was taken while everything ran.
     trouble: the failure that stopped the run; empty if the run reached its end.
-    usage: the maximum resources that each program used in one of its lives.
+    usage: the maximum resources that each program used in any one of its lives.
     """
 
     audit: Audit
@@ -33,7 +33,7 @@ class EndsReport:
     usage: Mapping[str, NodeUsage] = field(default_factory=dict)
 
     def of(self, way: EndWay) -> Evidence | None:
-        """Return the audit's evidence about the message that went a way; None if no message did."""
+        """Return the audit's evidence about the message that took a way, or None if no message took it."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
 
@@ -61,11 +61,11 @@ class EndsReport:
 
     @property
     def logs(self) -> str:
-        """The folder of stores and logs, if a promise is broken; otherwise empty."""
+        """The folder of stores and logs if a promise is broken; otherwise an empty text."""
         return str(self.place.directory) if self.broken else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report in a form for programs."""
         return {
             "scenario": NAME,
             "title": TITLE,

@@ -50,7 +50,7 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
     """Send a message on every way in one system, which is stopped at the end.
 
     Args:
-        folder: the folder for stores, logs and the history, which stay there.
+        folder: the folder for stores, logs and the history, which stay there afterwards.
         begin: called with the name of each way before its message is sent.
     """
     trouble = ""
@@ -104,7 +104,7 @@ def _queues() -> dict[str, DeclaredQueue]:
 
 
 def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
-    """Return the commands of the gateway and the triggers, by name."""
+    """Return the commands of the gateway and the triggers, keyed by name."""
 
     def trigger(queue: str, *options: str) -> list[str]:
         often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")

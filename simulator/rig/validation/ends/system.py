@@ -1,4 +1,6 @@
-"""Three nodes, a gateway and triggers as processes, and a consumer in this process, as places where messages end."""
+"""The system in which messages end: three nodes, a gateway and triggers as processes, and a consumer in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,17 @@ from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
 from mqproto.simulator.topology import DeclaredQueue, places
 
 PATIENCE_S: Final = 30.0
-"""How many seconds to wait for any event."""
+"""The longest time, in seconds, to wait for any event."""
 LOOK_S: Final = 0.02
 SMALLEST_BYTES: Final = 64
-"""The size of the smallest body, in bytes. It is larger than that of a message's id, which logs contain, too."""
+"""The size of the smallest body, in bytes. It is larger than a message's id, which logs contain, too."""
 LIMIT: Final = 100
 """A limit that is higher than the number of messages in any queue."""
 LETTERS: Final = "deadxact"
 
 
 class WayError(MqprotoError):
-    """A message did not go its planned way."""
+    """A message did not take its planned way."""
 
 
 class System(EdgeRig):
@@ -59,7 +61,7 @@ class System(EdgeRig):
 
     @asynccontextmanager
     async def clients(self, url: str) -> AsyncIterator[None]:
-        """Within the block, stay connected to the nodes, the gateway and the history."""
+        """Stay connected to the nodes, the gateway and the history while the block runs."""
         async with (
             self.connect(SENDER) as self.sender,
             self.connect(INTERMEDIATE) as self.intermediate,
@@ -73,7 +75,7 @@ class System(EdgeRig):
         """Wait until an event has happened.
 
         Raises:
-            WayError: the event has not happened after PATIENCE_S.
+            WayError: the event has still not happened after PATIENCE_S.
         """
         with trio.move_on_after(PATIENCE_S):
             while True:
@@ -97,7 +99,7 @@ class System(EdgeRig):
         """Hand a message in, list it once the answer is 200, and return its identifier.
 
         Args:
-            text: the beginning of its body, if the message is not the way's own.
+            text: the beginning of the message's body, if the message is not the way's own.
         """
         text = text or key or way
         named = {"Idempotency-Key": key} if key else {}
@@ -113,7 +115,7 @@ class System(EdgeRig):
         return message
 
     async def until_state(self, state: str, queue: str, key: str) -> None:
-        """Wait until the gateway reports this state of a message."""
+        """Wait until the gateway reports that a message is in this state."""
 
         async def is_so() -> bool:
             told = await self.producer.get(f"/queues/{DESTINATION}%5C{queue}/messages/{key}")
@@ -132,18 +134,18 @@ class System(EdgeRig):
     # Those who receive
 
     async def receive(self, queue: str) -> None:
-        """Receive a message for good from a queue of the destination, as a program."""
+        """Receive and commit a message from a queue of the destination, in the role of a program."""
         for message in await self.destination.receive(queue, timeout_s=PATIENCE_S):
             self.has(Holder.PROGRAM, message.body)
 
     async def take(self, client: Client, queue: str, text: str) -> None:
-        """Take one failed message out of its queue by hand, as an operator."""
+        """Take one failed message out of its queue by hand, in the role of an operator."""
         [chosen] = [one for one in await client.peek(queue, LIMIT) if _text(one.body) == text]
         async with client.transaction(queue, chosen=[chosen.id]) as taken:
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Record that a party has a message. A producer may also learn about a message that a program has."""
+        """Record that a party has a message. A producer may be told about a message that a program already has."""
         text = _text(body)
         if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
             self.lists.twice.append(f"{text} came to {before}, and then to {holder}")
@@ -190,8 +192,8 @@ def _text(body: bytes) -> str:
 
 
 def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue]:
-    """Return a script with cues for a message's first call, its second call, and so on, by the message's text. The last
-    cue repeats.
+    """Return a script with cues for a message's first call, its second call, and so on. The cues are keyed by the
+    message's text, and the last cue repeats.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:

@@ -2,7 +2,7 @@
 audit's name for this outcome.
 
 Most ways have their own queue at the destination, under the name of the way. Ways with a trigger share queues: `orders`
-has a complete trigger, `shop` one without a document history, and `till` one without an error queue.
+has a complete trigger, `shop` a trigger without a document history, and `till` a trigger without an error queue.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def on_its_way(system: System, way: str) -> None:
 
 
 async def _paused(system: System, way: str) -> None:
-    """Pause the outgoing queue for a way. An acknowledged message goes first, because that creates the queue."""
+    """Pause the outgoing queue for a way. A message is sent and acknowledged first, because that creates the queue."""
 
     queue = f"{DESTINATION}\\{way}"
     await system.post(f"before {way}", way, f"before-{way}")
@@ -123,7 +123,7 @@ async def rejected(system: System, way: str) -> None:
 
 
 async def _is_letter(client: Client, queue: str, system: System, text: str) -> None:
-    """Wait until a node has a message as a dead letter, and the gateway knows why."""
+    """Wait until a message is among a node's dead letters, and the gateway knows the reason."""
 
     async def is_there() -> bool:
         return text in [one.body.decode().rstrip() for one in await client.peek(queue, LIMIT)]
@@ -161,7 +161,7 @@ async def deleted_on_its_way(system: System, way: str) -> None:
 
 
 async def deleted_at_the_intermediate(system: System, way: str) -> None:
-    """When it is deleted, a message without a transaction belongs to the intermediate."""
+    """A message without a transaction belongs to the intermediate when it is deleted there."""
     await _deleted_there(system, way)
 
 
@@ -215,7 +215,7 @@ async def letter_taken(system: System, way: str) -> None:
 
 
 async def letter_purged(system: System, way: str) -> None:
-    """When the letter is purged, a message without a transaction belongs to the destination."""
+    """A message without a transaction belongs to the destination when its dead letter is purged."""
     await purged(system, way)
     await _is_letter(system.destination, PLAIN_LETTERS, system, way)
     await system.destination.purge(PLAIN_LETTERS)
@@ -289,7 +289,7 @@ async def refused_without_an_error_queue(system: System, way: str) -> None:
 
 
 async def in_doubt(system: System, way: str) -> None:
-    """A trigger had begun to process the message, and was killed."""
+    """A trigger was killed after it had begun to process the message."""
     await system.history.begin(f"trigger/destination\\{ORDERS}", way, "one that was killed")
     await _failed(system, way, ORDERS, DOUBTS)
 
@@ -334,7 +334,7 @@ async def _fails_in_the_shop(system: System, way: str) -> None:
 
 
 async def retried_and_received(system: System, way: str) -> None:
-    """The trigger no longer runs."""
+    """The trigger is no longer running."""
     await system.programs.stop(SHOP)
     await system.retry(way)
     await system.receive(SHOP)
@@ -355,9 +355,9 @@ async def copy_deleted_with_its_queue(system: System, way: str) -> None:
 class EndWay(NamedTuple):
     """A way in which a message ends, or goes on.
 
-    owner: its holder afterwards, described for people.
+    owner: the message's holder afterwards, described for people.
     end, reason: the audit's words for this outcome.
-    first: the part of this way before its trigger is stopped, if another way does that.
+    first: the part of this way that comes before another way stops the trigger; None if there is no such part.
     """
 
     go: Go
@@ -433,7 +433,7 @@ WAYS: Final = (
 )
 
 LATE: Final = ("too-late-for-its-queue", "too-late-to-be-received")
-"""The ways whose messages expire only after a while."""
+"""The ways whose messages do not expire until some time has passed."""
 PLAIN: Final = (
     "received-from-a-plain-queue",
     "purged-from-a-plain-queue",
@@ -453,4 +453,6 @@ CUES: Final = {
     "retried-and-processed": [Cue.BUSINESS_ERROR, Cue.ACCEPT],
     "being-processed": [Cue.TIME_OUT],
 }
-"""The consumer's actions at the first call for a message, at the second, and so on, by the name of its way."""
+"""The consumer's actions at a message's first call, its second call, and so on, keyed by the name of the
+message's way.
+"""

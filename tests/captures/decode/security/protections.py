@@ -19,7 +19,7 @@ NOTHING: Final = ProtectionColumns(False, None, None, None, None)
 def with_security(
     kind: int = SID, sender: bytes | None = None, *, encrypted: bool = False, **fields: Any
 ) -> UserMessage:
-    """Return a message with a SecurityHeader; the other fields belong to the SecurityHeader or to the properties."""
+    """Return a message with a SecurityHeader. The other fields belong to this header or to the properties."""
     message = a_user_message(body_type=8)
     message.user.has_security = True
     header = SecurityHeader(sender_id=sid_from_text(USER) if sender is None else sender)
@@ -31,7 +31,7 @@ def with_security(
 
 
 def listed(signature: bytes) -> UserMessage:
-    """Return a message that has its signature, if any, beside the list of its destinations."""
+    """Return a message that has its signature, if any, next to the list of its destinations."""
     message = replace(a_full_message(), security=None)
     message.user.has_security = False
     assert message.multi_queue_format is not None
@@ -94,4 +94,4 @@ EXAMPLES: Final[dict[str, tuple[UserMessage, ProtectionColumns]]] = {
         ProtectionColumns(True, "SID", USER, None, None),
     ),
 }
-"""The examples by their descriptions."""
+"""The examples, by description."""

@@ -1,4 +1,7 @@
-"""Messages that are signed and encrypted as nodes do it, in their form on the wire, and keys to examine them with."""
+"""Messages signed and encrypted in the way that nodes do it, as they are on the wire.
+
+There are also keys with which to examine them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ BASE, ENHANCED, AES = PROVIDERS
 
 @cache
 def alice() -> Certificate:
-    """Return the certificate for the owner of `own_key(1_024)`, which the owner has signed itself."""
+    """Return a self-signed certificate for the owner of `own_key(1_024)`, who is called alice."""
     return self_signed(own_key(), "alice", SENT_S - 1_000, 3_650)
 
 
@@ -74,12 +77,15 @@ def sealed_for(
 
 
 def over(message: UserMessage) -> UserMessage:
-    """Return a message as a capture has it."""
+    """Return a message as it would be read from a capture."""
     return decode_message(encode_packet(message))
 
 
 def ring(*pairs: KeyPair, certificates: tuple[Certificate, ...] = ()) -> KeyRing:
-    """Return key pairs, the newest first, in files named by their numbers; and certificates."""
+    """Return a key ring with these certificates and key pairs, whose files are named by their numbers.
+
+    The newest pair comes first.
+    """
     return KeyRing(
         Found(
             [(-float(number), f"{number}.pem", pair) for number, pair in enumerate(pairs)],
@@ -89,7 +95,10 @@ def ring(*pairs: KeyPair, certificates: tuple[Certificate, ...] = ()) -> KeyRing
 
 
 def write_keys(folder: Path) -> Path:
-    """Write a folder of a node's keys, as `mqproto keys` makes it, for messages that `sealed_for` encrypts."""
+    """Write the folder of a node's keys, as `mqproto keys` makes it. Return its path.
+
+    The keys are for messages that `sealed_for` encrypts.
+    """
     keys = folder / "qm2.keys"
     keys.mkdir()
     (keys / "aes.pem").write_bytes(own_key(512).pem())

@@ -1,4 +1,4 @@
-"""Proofs by the keys at hand, in words; where keys are read from; and the effect of a stranger's bytes."""
+"""What the keys at hand prove, in words; where keys are read from; and what a stranger's bytes can do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.security.keys import CIPHERS, own_key
 
 
 def issued(subject: str, own: KeyPair, issuer: Certificate, by: KeyPair) -> Certificate:
-    """Return a certificate that a certification authority has issued."""
+    """Return a certificate that another one, a certification authority, has issued."""
     itself = x509.load_der_x509_certificate(self_signed(own, subject, SENT_S, 10).der)
     authority = x509.load_der_x509_certificate(issuer.der)
     made = (
@@ -164,7 +164,10 @@ def test_of_what_is_cut_or_neither_signed_nor_encrypted_nothing_is_proved() -> N
 
 
 def test_of_two_keys_that_may_have_opened_it_the_signature_tells() -> None:
-    """A wrong key sometimes gives a session key of the right length, and RC4 has no padding."""
+    """If two keys may have opened a message, the signature tells which one did.
+
+    A wrong key sometimes gives a session key of the right length, and RC4 has no padding.
+    """
     right, wrong = own_key(512), other_key(512)
     for _ in range(5_000):
         message = over(sealed_for(plain(), ENHANCED, RC4))

@@ -1,4 +1,4 @@
-"""A message's claims about its sender, signature and encryption; tables have the same."""
+"""What a message claims about its sender, signature and encryption. Tables say the same."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ from tests.captures.decode.scene import Scene, Wire, express, guid, transactiona
 
 
 def busy() -> tuple[Scene, Wire]:
-    """A session on which a has sent three messages, two of them recoverable, and c has acknowledged the first two."""
+    """Return a session on which a has sent three messages, two of them recoverable.
+
+    c has acknowledged the first two.
+    """
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", express(message_id=10))
@@ -142,7 +145,10 @@ def cut(seen: SeenPacket, size_bytes: int) -> None:
 
 
 def test_a_message_that_is_cut_is_counted_and_what_rode_on_it_is_not_known() -> None:
-    """The window is not exceeded: the missing part may have acknowledged the messages of the other end."""
+    """A cut message is counted, and what its missing part acknowledged is unknown.
+
+    So the window is not exceeded: the missing part may have acknowledged the other end's messages.
+    """
     scene = Scene()
     wire = scene.wire("a", "c", window=2)
     wire.send("a", express(message_id=1))
@@ -202,7 +208,7 @@ def test_a_capture_of_one_direction_accuses_nobody(sender: str) -> None:
 class Breach:
     """A fault that c sends after `busy`, and the packets that must be known to find it.
 
-    needs: the earlier packets, by their places, without which the fault cannot be found.
+    needs: the positions of the earlier packets without which the fault cannot be found.
     """
 
     changes: dict[str, Any]

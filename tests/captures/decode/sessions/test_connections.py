@@ -108,7 +108,10 @@ def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> 
 
 
 def listening(*claims: tuple[str, str]) -> list[str]:
-    """Return the notes, and the handshake that each comes with, if queue managers answer in turn at these addresses."""
+    """Return the notes that come up if queue managers answer in turn at these addresses.
+
+    Each note is given with the handshake that it is about.
+    """
     scene = Scene()
     for name, place in claims:
         wire = scene.wire("a", name, opened=False)
@@ -136,7 +139,10 @@ def test_a_queue_manager_that_listens_at_two_addresses_in_turn_is_told_once() ->
 
 
 def relayed(port: int) -> list[Frame]:
-    """Let a send five messages to c through b, with a sniffer at each of the two, each with another clock."""
+    """Return frames in which a sends five messages to c through b.
+
+    There is a sniffer at each of the first two nodes, and the sniffers' clocks differ.
+    """
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     for number in range(1, 6):
@@ -163,7 +169,7 @@ def relayed(port: int) -> list[Frame]:
 
 
 def said_of(frames: list[Frame]) -> tuple[set[str], dict[tuple[int, int], set[object]]]:
-    """Return the findings, and the hops of each message at each point."""
+    """Return the codes of the findings, and the hops of each message at each point."""
     analyst = Analyst()
     codes: set[str] = set()
     hops: dict[tuple[int, int], set[object]] = {}

@@ -171,7 +171,10 @@ def test_one_that_got_stuck_is_said_to_be_where_it_was_last_seen() -> None:
 
 
 def test_an_order_ack_that_was_seen_is_not_said_to_be_missing() -> None:
-    """The capture does not show who received the OrderAck, or shows the OrderAck before the message."""
+    """An OrderAck that was seen is not reported as missing.
+
+    The capture does not show who received the OrderAck, or shows it before the message.
+    """
     for is_first in (False, True):
         scene = Scene()
         wire = scene.wire("a", "c", opened=False)

@@ -34,7 +34,10 @@ DRAWN = """
 
 
 def streamed() -> Scene:
-    """Return many equal packets, and some that differ: two in a row are too few to fold, and numbers may be absent."""
+    """Return a scene with many equal packets, and some that differ.
+
+    Two in a row are too few to fold, and numbers may be absent.
+    """
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 21):
@@ -206,7 +209,10 @@ n ×  so many alike in a row; times of the first and the last
 
 
 def broken() -> tuple[Scene, list[Turn]]:
-    """Node b loses all its connections, refuses others, and comes back; then a closes one, and a link is cut."""
+    """Return a scene in which node b loses all its connections, refuses others, and comes back.
+
+    Then a closes one connection, and a link is cut. The connections' turns are returned, too.
+    """
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     first.send("a", transactional(1))

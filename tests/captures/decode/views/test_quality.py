@@ -1,4 +1,4 @@
-"""The gaps of a capture, in words: each with its consequences, and nothing if there are none."""
+"""The gaps of a capture, in words: each is given with its consequences, and there are no words if there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows handed from stage to stage: each comes to its bucket once and in order, whichever engine moves it."""
+"""Rows that are passed from stage to stage: each reaches its bucket once and in order, with any engine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 FAILED = r"^the job failed: a task with 1 batches: ValueError: no such packet$"
 EXCHANGES = ("facts", "endings", "open facts")
 Put = tuple[str, int, list[int]]
-"""An exchange, a bucket, and the values of some rows."""
+"""What a task puts: an exchange, a bucket, and the values of some rows."""
 
 
 @dataclass(frozen=True)
 class Putting:
-    """A task that puts rows."""
+    """A task that puts rows into exchanges."""
 
     puts: Sequence[Put]
 
@@ -38,7 +38,7 @@ class Putting:
 
 
 def put(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> int:
-    """A stage that puts the rows of its tasks."""
+    """A stage that puts the rows of its tasks into exchanges."""
     for exchange, bucket, values in task.puts:
         outbox.put(exchange, bucket, pa.record_batch({"value": pa.array(values, pa.int64())}))
     count(len(task.puts), 0)
@@ -57,8 +57,10 @@ def fail(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> None:
 
 
 class Who(NamedTuple):
-    """The process that a task ran in, how many objects its garbage collector skips, which memory pool its batches use,
-    and the task of Spark that it was.
+    """Facts about the process in which a task ran.
+
+    They are the process's number, the number of objects that its garbage collector skips, the memory pool of its
+    batches, and the task's number in Spark.
     """
 
     task: int
@@ -69,7 +71,7 @@ class Who(NamedTuple):
 
 
 def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
-    """A stage whose tasks return a `Who` each."""
+    """A stage in which each task returns a `Who`."""
     context = TaskContext.get()
     part = None if context is None else context.partitionId()
     return Who(task, os.getpid(), gc.get_freeze_count(), pa.default_memory_pool().backend_name, part)
@@ -78,7 +80,7 @@ def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
 def taken(
     engine: Engine, tasks: Mapping[int, Sequence[Put]], wanted: Sequence[str], buckets: Iterable[int]
 ) -> dict[int, dict[str, list[list[int]]]]:
-    """Return the rows that come to each bucket."""
+    """Return the rows that reach each bucket."""
     engine.carry_out("putting", put, {bucket: Putting(puts) for bucket, puts in tasks.items()})
     reads = [name for name in EXCHANGES if name in wanted]
     asked = dict.fromkeys(buckets, tuple(reads))

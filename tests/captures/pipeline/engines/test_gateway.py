@@ -1,4 +1,4 @@
-"""The Java process: the message if it does not start, and that it does not outlive us."""
+"""The Java process: what is reported if it does not start, and that it does not outlive this process."""
 
 from __future__ import annotations
 

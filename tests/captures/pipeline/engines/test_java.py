@@ -1,4 +1,4 @@
-"""Which Java is used, and the message if there is none."""
+"""Which Java is used, and what is reported if there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ echo 'openjdk version "{release}"' >&2
 
 
 def stand_in(home: Path, release: str, *, has_module: bool = True) -> Path:
-    """Make a JAVA_HOME whose java claims to be of this release."""
+    """Make a JAVA_HOME whose java claims to be of this release, and return its path."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(STAND_IN.format(release=release, status=0 if has_module else 1))

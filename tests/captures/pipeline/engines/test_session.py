@@ -1,4 +1,4 @@
-"""A session: its settings, how it ends, and its messages when it fails."""
+"""A session: its settings, how it ends, and what it reports when it fails."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ with spark_session("local[2]", log=Path(log), listener=say, archive=what == "sta
 
 
 def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Popen[str]:
-    """Start a job that never ends by itself, in a process that has printed that it starts Spark.
+    """Start a job that never ends by itself. Return its process, which has said that it starts Spark.
 
     Args:
-        what: "start" is interrupted at once. The others make no archive of classes: preparing one that a killed Java
-            never writes would take as long as its start.
+        what: what the job does. "start" is interrupted at once. The other jobs make no archive of classes, because
+            preparing one that a killed Java never writes would take as long as its start.
     """
     (folder / "here").mkdir()
     process = subprocess.Popen(

@@ -1,4 +1,7 @@
-"""Objects that runs keep: every Python and every later version reads them unchanged, and foreign bytes do nothing."""
+"""Objects that runs keep: every Python and every later version reads them unchanged.
+
+Foreign bytes do nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,14 @@ from mqproto.wire.classes import MessageClass
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
 KEPT = Path(__file__).with_name("kept.json")
-"""The objects that runs kept in the middle of two captures, when growth.FORM was 15 and checkpoint.FORM was 10."""
+"""The file of the objects that runs kept in the middle of two captures.
+
+At that time, growth.FORM was 15 and checkpoint.FORM was 10.
+"""
 
 
 def things() -> st.SearchStrategy[Any]:
-    """Draw collections of plain values, of one another, and of objects of ours."""
+    """Draw collections of plain values, of other collections, and of objects of ours."""
     plain: st.SearchStrategy[Any] = st.one_of(
         st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.binary(max_size=4)
     )
@@ -69,7 +75,10 @@ def things() -> st.SearchStrategy[Any]:
 
 
 def kinds_in(thing: Any) -> Any:
-    """Return the types of an object and of everything in it, because equal objects may have different types."""
+    """Return the types of an object and of everything in it.
+
+    They are needed because equal objects may have different types.
+    """
     own = type(thing), getattr(thing, "maxlen", None), getattr(thing, "default_factory", None)
     if isinstance(thing, dict):
         return own, [(kinds_in(key), kinds_in(value)) for key, value in thing.items()]
@@ -109,7 +118,10 @@ def test_a_member_of_an_enumeration_comes_back_as_itself(kind: type[Enum]) -> No
 
 
 def test_every_python_writes_the_same() -> None:
-    """If one Python fails here, the others cannot add to tables that it wrote, and it cannot add to theirs."""
+    """Every Python writes the same.
+
+    If a Python fails this test, the others cannot add to tables that it wrote, and it cannot add to theirs.
+    """
     kinds = [["list"], ["ending"], ["Counter"], ["endpoint", "host", "port"]]
     entries = [[0, [1], [2], [3]], [1, "open"], [2, "ARP", 2], [3, "10.0.0.1", 49152]]
     assert json.loads(encoded([Ending.OPEN, Counter(ARP=2), ENDS[0]])) == [1, kinds, entries]
@@ -153,7 +165,7 @@ def test_a_later_version_reads_what_had_other_fields_and_other_classes() -> None
 
 
 class Elsewhere(NamedTuple):
-    """A class that an Endpoint might become."""
+    """A class that may replace Endpoint in another version."""
 
     host: str
     port: int
@@ -171,8 +183,10 @@ def test_what_no_field_is_known_for_is_not_lost_without_a_word() -> None:
 
 
 def test_what_an_earlier_version_kept_is_read() -> None:
-    """If this fails, `DEFAULTS` lacks a new field, a record has lost its name, or a new record is not in KEPT. In the
-    last case, add a list with one such record to the end of KEPT.
+    """What an earlier version kept is still read.
+
+    If this fails, `DEFAULTS` lacks a new field, a record has lost its name, or a new record is not in KEPT. In the last
+    case, add a list with one such record to the end of KEPT.
     """
     kept = json.loads(KEPT.read_text("utf-8"))
     kinds = {kind.__name__: kind for kind in (Growth, OpenPair, Past, SequenceStage, SessionStage, list)}

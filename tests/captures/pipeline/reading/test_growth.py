@@ -1,4 +1,4 @@
-"""The state of a series kept for its next files: objects of known classes, in a known form."""
+"""The state of a series that is kept for its next files: it has only objects of known classes, in a known form."""
 
 from __future__ import annotations
 

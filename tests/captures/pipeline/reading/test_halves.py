@@ -1,4 +1,4 @@
-"""The halves of a TAP in two files: what both show together, whichever file came first."""
+"""The halves of a TAP in two files: the tables have what both show together, whichever file came first."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.captures.truth.saying import decoded, written
 
 
 def halves_of(name: str, offset_s: int) -> list[list[Frame]]:
-    """Return a sample as a TAP would have caught it, with two clocks."""
+    """Return the two halves of a sample as a TAP with two clocks would have caught them."""
     frames = spoil.skewed(spoil.halved(FRAMES[name]), offset_s * NANOSECONDS, 0, {1})
     return apart(list(frames))
 
 
 def in_files(folder: Path, halves: Sequence[Sequence[Frame]], parts: int = 1) -> list[list[Path]]:
-    """Write rotating captures of both halves; return the files of each."""
+    """Write both halves as rotating captures. Return the files of each half."""
     folder.mkdir()
     paths = []
     for way, frames in zip(("east", "west"), halves, strict=True):
@@ -44,7 +44,7 @@ def in_files(folder: Path, halves: Sequence[Sequence[Frame]], parts: int = 1) ->
 
 
 def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
-    """Return the tables of some runs."""
+    """Return the tables that result from some runs."""
     tables = Tables(folder)
     for paths in runs:
         analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=1 << 12)

@@ -1,4 +1,4 @@
-"""Tables for tests of reports: those of samples, and others made row by row."""
+"""Tables for tests of reports: some come from samples, and others are made row by row."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def sample(name: str, folder: Path) -> Tables:
 
 
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
-    """Make tables of these rows; missing values are null, or those for a single clock. Each part has `part_rows`."""
+    """Make tables of these rows, in parts of `part_rows` rows.
+
+    Missing values are null, or are those for a single clock.
+    """
     tables = Tables(folder)
     with tables.run() as run:
         parts = [
@@ -71,7 +74,7 @@ def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> 
 
 
 def capture(**columns: Any) -> dict[str, Any]:
-    """Return a row of captures."""
+    """Return a row of the table `captures`."""
     counts = dict.fromkeys(
         (
             "frames",
@@ -89,7 +92,10 @@ def capture(**columns: Any) -> dict[str, Any]:
 
 
 def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str, Any]:
-    """Return a row of streams: one direction of a connection to MSMQ's port, with nothing missing."""
+    """Return a row of the table `streams`.
+
+    It is one direction of a connection to MSMQ's port, and nothing is missing.
+    """
     ends = [("10.0.0.1", 49152), ("10.0.0.2", 1801)]
     (source, source_port), (destination, destination_port) = ends if client else ends[::-1]
     lacks = ("missing_bytes", "gap_count", "snapped_bytes", "headless_bytes", "cut_count", "cut_bytes")
@@ -143,7 +149,7 @@ def history(number: int, **columns: Any) -> dict[str, Any]:
 
 
 def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -> dict[str, Any]:
-    """Return a row of hops, between queue managers with names of one letter."""
+    """Return a row of the table `hops`, between queue managers with names of one letter."""
     return {
         "message": message,
         "position": position,
@@ -165,7 +171,7 @@ def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -
 
 
 def hops_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the two hops of a `history`."""
+    """Return the two hops of a row that `history` made."""
     message, first_ns = row["message"], row["first_ns"]
     return [
         hop(message, 1, "ab", first_ns, acknowledged_ns=first_ns + 1_000_000),

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not install
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """A browser for all tests, because it takes seconds to start."""
+    """One browser for all tests, because a browser takes seconds to start."""
     with chromium(tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
@@ -117,7 +117,7 @@ CUT = """
 
 
 def rows_of(browser: Chromium, table: str) -> list[str]:
-    """Return the first cells of the visible rows of a table."""
+    """Return the first cell of each visible row of a table."""
     found = f"[...document.querySelectorAll('{table} tr[data-host]')].filter((row) => !row.hidden)"
     return [str(text) for text in browser.evaluate(f"{found}.map((row) => row.cells[0].innerText)")]
 
@@ -173,7 +173,10 @@ def test_all_of_it_can_be_reached_with_the_keyboard_alone(browser: Chromium, gap
 
 
 def crowded() -> dict[str, Rows]:
-    """Return a crowded report: long labels, many hops between few nodes, adjacent gaps, delays of 1 µs to years."""
+    """Return the rows for a crowded report.
+
+    It has long labels, many hops between few nodes, adjacent gaps, and delays from 1 µs to years.
+    """
     names = [f"{place} headquarters.gateway-{place}.example" for place in "abcde"]
     hops = []
     for number, (one, other) in enumerate(permutations(range(5), 2)):

@@ -1,4 +1,4 @@
-"""Facts agree with the tables: those of samples whose truth is known, and of rows made for tests."""
+"""Facts agree with the tables, both for samples whose truth is known and for rows made for tests."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp
 
 
 class Reader(HTMLParser):
-    """Collects the elements of a page."""
+    """A parser that collects the elements of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -70,7 +70,7 @@ def read(text: str) -> Reader:
 
 
 def pictures(text: str) -> list[tuple[str, ElementTree.Element]]:
-    """Return the texts that stand for pictures, and the pictures."""
+    """Return each picture, with the text that replaces it for those who cannot see it."""
     found = map(ElementTree.fromstring, re.findall("<svg.*?</svg>", text, re.DOTALL))
     return [(picture.attrib["aria-label"], picture) for picture in found]
 
@@ -300,7 +300,7 @@ def test_where_there_is_little_to_say_the_page_says_so(
 
 
 def rows_of(text: str, section: str) -> list[str]:
-    """Return the rows of the last table of a section, without heads, each as its text."""
+    """Return the text of each row in the last table of a section, except for header rows."""
     part = text.partition(f'<section id="{section}">')[2].partition("</section>")[0].rpartition("<table")[2]
     return [read(row).text for row in re.findall("<tr(?: data[^>]*)?>.*?</tr>", part)]
 

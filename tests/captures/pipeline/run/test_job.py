@@ -44,7 +44,7 @@ Rows = list[dict[str, Any]]
 
 
 def expected(reader: PacketReader) -> tuple[Rows, Rows]:
-    """Return the rows of `mqproto decode --json`, and its findings at the end."""
+    """Return the rows of `mqproto decode --json`, and the findings at its end."""
     analyst = Analyst()
     rows = []
     for sight in sights(reader, analyst):
@@ -89,7 +89,7 @@ def by_row(tables: Tables, name: str) -> dict[int, dict[str, Any]]:
 
 
 def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows]) -> None:
-    """Check that the tables say what decode says."""
+    """Check that the tables agree with decode."""
     rows, last = found(tables)
     assert rows == wanted[0]
     assert sorted(map(str, last)) == sorted(map(str, wanted[1]))
@@ -97,7 +97,10 @@ def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows])
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
 def test_tables_say_of_each_packet_what_decode_says(name: str, tmp_path: Path) -> None:
-    """The capture is read in six ranges here; the properties below read one range, and very many."""
+    """The tables say about each packet what decode says about it.
+
+    Here, the capture is read in six ranges; the properties below read it in one range, and in very many.
+    """
     path = SAMPLES / f"{name}.pcapng"
     range_bytes = -(-path.stat().st_size // 6)
     reader = PacketReader(read_capture(path))
@@ -149,7 +152,10 @@ def test_a_tap_may_be_told_by_files_behind_the_first(run_by_run: bool) -> None:
 
 
 def tapped(sample: Path) -> list[Frame]:
-    """Return the frames of a capture; those that servers sent have a separate interface, whose clock is ahead."""
+    """Return a capture's frames as a TAP would catch them.
+
+    Those that servers sent have a separate interface, whose clock is ahead.
+    """
     places = [Interface(number, name=name) for number, name in enumerate(("east", "west"))]
     halves = []
     for frame in read_capture(sample):
@@ -175,14 +181,17 @@ def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Pa
 
 
 def first_ns(path: Path) -> int:
-    """Return the time of a file's first frame, by which the files of a series are ordered; 0 if it has none."""
+    """Return the time of a file's first frame; 0 if it has none. The files of a series are sorted by it."""
     return next((frame.time_ns for frame in read_capture(path)), 0)
 
 
 def assert_read_as_one(
     frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int, *, run_by_run: bool = False
 ) -> None:
-    """Check that one reader of all files, one after the other, finds the same. Frames are counted over all of them."""
+    """Check that the result is that of one reader which reads all files, one after another.
+
+    Frames are counted over all files.
+    """
     with memory_folder() as name:
         folder = Path(name)
         paths = in_files(folder, [frame._replace(number=0, offset=0) for frame in frames], cuts)
@@ -217,7 +226,7 @@ def assert_read_as_one(
 
 
 def all_findings(rows: Rows, last: Rows) -> list[str]:
-    """Return all findings: those of packets, taken from their rows, and those that are certain only at the end."""
+    """Return all findings: those in the rows of packets, which are removed, and those at the end."""
     return sorted(map(str, [*last, *(finding for row in rows for finding in row.pop("findings"))]))
 
 
@@ -237,14 +246,17 @@ def recorded() -> Iterator[list[StreamCount]]:
 
 
 PART_FRAMES = 40
-"""How many frames a part may have: they include handshakes, packets and acknowledgments; more would take longer."""
+"""The maximum number of frames in a part.
+
+They include handshakes, packets and acknowledgments. More frames would take longer.
+"""
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])
 
 
 @st.composite
 def parts(draw: st.DrawFn) -> list[Frame]:
-    """Draw some consecutive frames of a sample: from its first frame, or from any."""
+    """Draw some consecutive frames of a sample, beginning with its first frame or with any other."""
     frames = FRAMES[draw(st.sampled_from(SHORT))]
     start = draw(st.just(0) | st.integers(0, max(0, len(frames) - PART_FRAMES)))
     return frames[start : start + PART_FRAMES]
@@ -288,7 +300,7 @@ def test_so_is_one_whose_packets_came_in_fragments(
 
 
 def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames, with each of the larger ones as two fragments."""
+    """Return the frames, with each large one split into two fragments."""
     return [
         frame._replace(data=data)
         for frame in frames
@@ -297,7 +309,10 @@ def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
-    """The packet does not wait even for a repetition of the fragment."""
+    """A packet that waited for a fragment does not wait any longer once the fragment has arrived.
+
+    It does not wait for a repetition of the fragment, either.
+    """
     *before, sent = FRAMES["express-pair"][:4]
     first, second = (sent._replace(data=data) for data in fragments_of(sent.data))
     assert_read_as_one([*before, first, second, first, *FRAMES["express-pair"][4:]], [], range_bytes=100)
@@ -470,7 +485,10 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_all_samples_are_read_into_one_folder(tmp_path: Path) -> None:
-    """Each has separate GUIDs, identifiers and times; one shows the traffic of `window` again."""
+    """All samples can be read into one folder.
+
+    Each has its own GUIDs, identifiers and times; one shows the traffic of `window` again.
+    """
     tables = Tables(tmp_path / "out")
     result = analyse([str(SAMPLES)], tables, LocalEngine())
     assert result.refused == []

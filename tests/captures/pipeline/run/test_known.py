@@ -70,7 +70,10 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
 def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those(
     is_spoilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of a ring buffer are gone, but repetitions are still compared with what they contained."""
+    """A series continues after files that are gone, and those files are not looked for.
+
+    The files of a ring buffer are gone, but repetitions are still compared with what they contained.
+    """
 
     def fail(file: CaptureFile) -> bool:
         raise AssertionError(file.path)
@@ -137,7 +140,7 @@ def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) 
 
 
 def pack(path: Path, packing: str) -> Path:
-    """Compress a file, like the command that tcpdump runs on each finished file."""
+    """Compress a file, as the command that tcpdump runs on each finished file would. Return the new path."""
     packed, suffix = (gzip.compress, ".gz") if packing == "gzip" else (zstd.compress, ".zst")
     target = path.with_name(path.name + suffix)
     target.write_bytes(packed(path.read_bytes()))
@@ -174,7 +177,10 @@ def test_of_a_file_and_what_it_was_packed_to_one_is_read(packing: str, tmp_path:
 
 
 def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path) -> None:
-    """A ring buffer has started again, and the new file was packed before a run looked at it."""
+    """A different capture is read, even if it has the name of one that has been read already.
+
+    A ring buffer has started over, and the new file was compressed before a run looked at it.
+    """
     path = tmp_path / "window.pcapng"
     path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
     tables = Tables(tmp_path / "out")

@@ -1,7 +1,7 @@
 """A watched folder: the tables are those of one run, wherever the watcher was interrupted.
 
-`make rotation` has an hour of captures, a file for each minute, and kills the program five times. Each time it first
-kills an executor of the program's cluster, which then has to work without it.
+`make rotation` uses an hour of captures, with a file for each minute, and kills the program five times. Each time, it
+first kills an executor of the program's cluster, which then has to work without that executor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "2"))
 KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
 EXECUTORS = "MQPROTO_ROTATION_EXECUTORS" in os.environ
-"""Whether the watching programs use a cluster, and lose executors of it."""
+"""Whether the watching programs use a cluster, some of whose executors are killed."""
 TIMEOUT_S = 300
 
 
@@ -49,17 +49,20 @@ def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
 
 
 def captures_in(out: Path | str) -> int:
-    """Return how many captures the tables in a folder have."""
+    """Return the number of captures in the tables of a folder."""
     return Tables(out).rows("captures") if Path(out).exists() else 0
 
 
 def runs(out: Path) -> set[str]:
-    """Return the changes of the tables that are in progress, or were when a program was killed."""
+    """Return the names of the tables' unfinished changes.
+
+    They are in progress, or were so when a program was killed.
+    """
     return {path.name for path in (out / "_work").glob("*")}
 
 
 def has_begun(out: Path, before: set[str]) -> bool:
-    """Whether the tables have a change in progress that is not among these."""
+    """Return whether the tables have a change in progress that is not in `before`."""
     return not runs(out) <= before
 
 
@@ -71,9 +74,11 @@ class UnluckyError(MqprotoError):
 def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Programs are killed before a batch is in the tables. Another one fails afterwards, and Spark does not know.
+    """Whenever a program is killed or fails, the tables eventually become those of one run.
 
-    The other watchers are in this process, where Spark is running already. One of them carries out stages without
+    Programs are killed before a batch is in the tables. Another one fails afterward, without Spark's knowledge.
+
+    The other watchers are in this process, where Spark is already running. One of them carries out stages without
     Spark, because that is faster.
     """
     later = rotation(tmp_path / "later", FILES)
@@ -132,7 +137,7 @@ def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_on
 
 
 def kill_an_executor(environ: dict[str, str], dice: random.Random) -> None:
-    """Kill one of the existing executors while they work."""
+    """Kill one of the executors while they are working."""
     os.kill(dice.choice(processes.running("CoarseGrainedExecutorBackend", environ)), signal.SIGKILL)
 
 
@@ -147,7 +152,7 @@ def watcher(
 
 
 def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the program has come this far."""
+    """Wait until the condition is true. The program must not end before that."""
     deadline = time.monotonic() + TIMEOUT_S
     while not until():
         assert process.poll() is None, log.read_text()

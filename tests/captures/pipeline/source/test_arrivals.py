@@ -1,4 +1,4 @@
-"""Files that come to a folder: each is reported when it is complete, whatever happens in between."""
+"""Files that arrive in a folder: each is reported when it is complete, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def capture(folder: Path, name: str) -> Path:
 
 
 def seen(folder: Path, after_s: float) -> dict[str, bool]:
-    """Return the captures that are complete a while after the last one was changed."""
+    """Return the captures that are there some time after the last change, and whether each is complete."""
     last_ns = max(path.stat().st_ctime_ns for path in folder.rglob("*"))
     found = arrivals([str(folder)], last_ns + int(after_s * NANOSECONDS), SETTLE_NS)
     return {Path(arrival.path).name: arrival.is_complete for arrival in found}

@@ -15,7 +15,7 @@ ORDERS = st.sampled_from("<>")
 
 
 def one_by_one(data: bytes, order: str, low: int, high: int) -> list[int]:
-    """Walk from block to block by the rule itself."""
+    """Walk from block to block according to the rule itself. Return the positions of the blocks."""
     found = []
     at = low
     while at < high and at + 12 <= len(data):
@@ -38,9 +38,9 @@ def found_in(data: bytes, order: str, low: int, high: int) -> list[int]:
 
 @st.composite
 def captures(draw: st.DrawFn) -> tuple[bytes, str]:
-    """Draw blocks, each repeated many times; some contain bytes that look like blocks, or break rules.
+    """Draw blocks, each repeated many times, and their byte order.
 
-    Also return their byte order.
+    Some blocks contain bytes that look like blocks, or break rules.
     """
     order = draw(ORDERS)
     words = st.sampled_from([ENHANCED_PACKET, 0, 12, 16, 32, 44]) | st.integers(0, 2**32 - 1)

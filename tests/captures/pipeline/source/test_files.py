@@ -21,7 +21,10 @@ EXAMPLE = CaptureFile("net.pcap", 24, "pcap", "", "0" * 32, Section(), 24, None)
 
 
 def write(path: Path, *times_ns: int, content: bytes = b"a frame") -> str:
-    """Write a capture whose frames have these times; its name determines its form."""
+    """Write a capture whose frames have these times. Return its path.
+
+    The format depends on the file's name.
+    """
     path.parent.mkdir(exist_ok=True, parents=True)
     with path.open("wb") as file:
         writer = PcapngWriter(file) if ".pcapng" in path.name else PcapWriter(file)

@@ -1,4 +1,4 @@
-"""Heads of many frames are read like those of a single frame."""
+"""The headers of many frames are read like those of a single frame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEADS = st.tuples(
 
 
 def laid_out(frames: list[bytes]) -> tuple[bytes, Integers, Integers]:
-    """Return frames one after the other, where each begins, and how long it is."""
+    """Return the frames in one array of bytes, where each one begins, and its length."""
     size = np.array([len(frame) for frame in frames], np.int64)
     return b"".join(frames), np.cumsum(size) - size, size
 
@@ -50,7 +50,7 @@ def test_the_ip_packet_of_each_frame_begins_where_it_does_for_one(
 
 
 def carried(found: Datagrams, data: bytes, row: int) -> tuple[bytes, bytes, int, bytes, int] | None:
-    """Return the content of the packet in one frame, if it was accepted."""
+    """Return the contents of the IP packet in one frame if the packet was accepted; otherwise, None."""
     for index in np.flatnonzero(found.row == row):
         payload = data[found.start[index] : found.end[index]]
         ends = bytes(found.source[index]), bytes(found.destination[index])
@@ -84,7 +84,7 @@ def test_what_is_taken_is_what_one_reader_takes(packets: list[bytes], data: st.D
 
 
 def without_length(packet: bytes) -> bytes:
-    """Return a packet as it was caught before the network card cut it up."""
+    """Return a packet as it would be caught before the network card splits it: with a length of zero."""
     place = 2 if packet[0] >> 4 == 4 else 4
     return packet[:place] + bytes(2) + packet[place + 2 :]
 

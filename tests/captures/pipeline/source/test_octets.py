@@ -1,4 +1,4 @@
-"""Bytes of many places: gathered, checked, compared and spelt as Python would do it one by one."""
+"""Bytes at many places: they are gathered, checked, compared and spelled as Python would do it one by one."""
 
 from __future__ import annotations
 

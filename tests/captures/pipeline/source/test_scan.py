@@ -1,4 +1,4 @@
-"""All ranges together have what one reader finds in the whole file, however it is cut."""
+"""All ranges together have what one reader finds in the whole file, however the file is cut."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = tuple[int, int, int, int, int, Interface, bytes]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of a file that examples overwrite."""
+    """The path of a file that is overwritten by each example."""
     return tmp_path_factory.mktemp("scan") / "capture"
 
 

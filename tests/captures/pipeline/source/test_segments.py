@@ -84,7 +84,7 @@ def ip_6(dice: Dice) -> bytes:
 
 
 def fragments_4(dice: Dice) -> list[bytes]:
-    """Return a whole packet as fragments, in either order."""
+    """Return a whole packet as two fragments, in either order."""
     content = tcp_segment(dice)
     cut = dice.randint(0, len(content) // 8) * 8
     identification = dice.getrandbits(16)
@@ -100,7 +100,7 @@ def fragments_4(dice: Dice) -> list[bytes]:
 
 
 def link(dice: Dice) -> tuple[int, bytes]:
-    """Return a link type, and the header that it gives a frame."""
+    """Return a link type, and the header that frames of this type have."""
     ether_type = struct.pack("!H", dice.often(0x0800, 0x86DD, 0x0806, 0x8100))
     tags = b"\x81\x00\x00\x05" * dice.often(0, 1, 2, 3, 4, 5, 6)
     return dice.choice(
@@ -158,7 +158,7 @@ class Row(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Everything that the frames of a capture contain."""
+    """Everything that is found in the frames of a capture."""
 
     rows: list[Row]
     pings: list[tuple[object, ...]]
@@ -176,7 +176,7 @@ def ping_row(ping: SeenPacket) -> tuple[object, ...]:
 
 
 def one_by_one(path: Path) -> Account:
-    """Return the results of the readers of single frames."""
+    """Return what readers of single frames find."""
     ip, totals = IpReader(), Totals()
     rows: list[Row] = []
     pings: list[tuple[object, ...]] = []
@@ -233,7 +233,7 @@ def rows_of(found: Segments, first_number: int, data: bytes) -> list[Row]:
 
 
 def in_columns(path: Path, range_bytes: int) -> Account:
-    """Return the results of the columns for the same file, in ranges."""
+    """Return what the columns have for the same file, read in ranges."""
     file = look_at(str(path))
     whole = Account([], [], 0, Counter(), 0, 0, None, None, (0, 0))
     ip = IpReader()
@@ -268,7 +268,7 @@ def written(frames: list[Frame]) -> bytes:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of a file that examples overwrite."""
+    """The path of a file that is overwritten by each example."""
     return tmp_path_factory.mktemp("segments") / "capture"
 
 

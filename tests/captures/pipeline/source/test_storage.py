@@ -1,4 +1,7 @@
-"""Captures that are stored elsewhere: an object gives the same as a file, and only the needed bytes are fetched."""
+"""Captures that are stored elsewhere: an object gives the same result as a file.
+
+Only the bytes that are needed are fetched.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def test_a_name_stands_for_something_or_fits_something_or_is_an_objects(tmp_path
 
 
 def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
-    """Return the reading plan of a capture without its path, and its damage; or the reason if it is not a capture."""
+    """Return a capture's reading plan, without its path, and the capture's damage.
+
+    If the file is not a capture, return the reason instead.
+    """
     try:
         file = look_at(path)
     except CaptureError as error:
@@ -56,7 +62,7 @@ def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
 
 
 def content(file: CaptureFile, reading: Reading) -> list[object]:
-    """Return the frames of a range, and their bytes."""
+    """Return the frames of a range: their bytes, and the values of their columns."""
     with mapped(file, reading.start, reading.end) as source:
         found = frames(replace(reading, file=file), source.data)
         ends = zip(found.start.tolist(), (found.start + found.size).tolist(), strict=True)
@@ -191,7 +197,11 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
 
 @pytest.mark.long
 def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: Path) -> None:
-    """There are two runs, the remains of the first, a reader of it, a query, and the removal of unneeded files."""
+    """The tables may be objects from one run to the next.
+
+    There are two runs, the remains of the first one, a reader of it, a query, and the removal of files that are no
+    longer needed.
+    """
     paths = [str(path) for path in rotation(tmp_path / "captures", 2)]
     objects.put("started", b"")
     there = Tables(f"s3a://{BUCKET}/tables/out"), Tables(tmp_path / "out")

@@ -39,12 +39,12 @@ from tests.captures.pipeline.stages.table import batches, uncoded
 JOINED: Final = tuple(
     name for name in RELATIONS.names if name not in ("series", "row_id", "received_packets", "saved_packets")
 )
-"""The columns of relations that other stages read; Arrow cannot join lists."""
+"""The columns of `relations` that other stages read; lists are left out, because Arrow cannot join them."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many parts there are, and how many rows a batch has."""
+    """The number of parts into which rows are grouped, and the number of rows in a batch."""
 
     parts: int = 2
     batch_rows: int = 50
@@ -52,7 +52,7 @@ class Cluster:
     def parted(
         self, table: pa.Table, key: Sequence[str], order: Sequence[str] = ("series", "row_id")
     ) -> Iterator[list[pa.RecordBatch]]:
-        """Return the sorted rows of each part."""
+        """Yield the rows of each part, sorted, in batches."""
         keys = zip(*(table.column(name).to_pylist() for name in key), strict=True)
         places = [hash(each) % self.parts for each in keys]
         for part in range(self.parts):
@@ -65,7 +65,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Analysed:
-    """All tables, and the state for a later run."""
+    """All tables of a run, and the state that a later run needs."""
 
     tables: dict[str, pa.Table]
     learners: directory.Learners
@@ -84,10 +84,10 @@ def analyse(
     cluster: Cluster | None = None,
     before: Analysed | None = None,
 ) -> Analysed:
-    """Return everything that the stages say about packets.
+    """Return all results of the stages for some packets.
 
     Args:
-        before: the run before this one.
+        before: the results of the previous run.
     """
     cluster = cluster or Cluster()
     found: dict[str, list[pa.RecordBatch]] = {}

@@ -1,4 +1,6 @@
-"""Packets as the pipeline's stages get them: rows with the packets' own fields, without the packets themselves."""
+"""Packets in the form in which the pipeline's stages get them: rows that hold the packets' own fields, but not the
+packets themselves.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ OF_OTHERS: Final = (
     "ended_count",
     "findings",
 )
-"""The columns that a packet itself does not state."""
+"""The fields of a packet's row that the packet itself does not state."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A capture in two forms: as rows for the stages, and as `mqproto decode` reads it."""
+    """A capture in two forms: rows for the stages, and what `mqproto decode` makes of it."""
 
     seen: list[SeenPacket]
     rows: list[PacketRow]
@@ -50,7 +52,7 @@ class Decoded:
 
 
 def sample(name: str) -> tuple[list[SeenPacket], bool]:
-    """Return the packets of a sample, and whether it has all of them."""
+    """Return the packets of a sample, and whether none of its bytes are missing."""
     reader = PacketReader(read_capture(FOLDER / f"{name}.pcapng"))
     seen = list(reader)
     return seen, not reader.totals.missing_bytes
@@ -59,7 +61,7 @@ def sample(name: str) -> tuple[list[SeenPacket], bool]:
 def decode(
     seen: Sequence[SeenPacket], names: Names | None = None, *, lossless: bool = True, series: str = SERIES
 ) -> Decoded:
-    """Return all packets of a capture."""
+    """Return a capture in both forms."""
     analyst = Analyst(names)
     rows = [_row_of(analyst, each) for each in seen]
     return Decoded(
@@ -96,19 +98,19 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
 
 
 def uncoded(table: pa.Table) -> pa.Table:
-    """Return a table with all texts as they are read."""
+    """Return a table in which dictionary-coded texts are plain strings."""
     kinds = ((field.name, pa.string() if field.type == CODED else field.type) for field in table.schema)
     return table.cast(pa.schema(list(kinds)))
 
 
 def batches(table: pa.Table, size: int) -> list[pa.RecordBatch]:
-    """Return a table in batches of `size` rows."""
+    """Return a table's rows in batches of at most `size` rows."""
     found: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=size)
     return found
 
 
 def collected(outputs: Iterable[dict[str, pa.RecordBatch]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the output of a stage, by table."""
+    """Return the output of a stage as lists of rows, keyed by table."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for output in outputs:
         for name, batch in output.items():

@@ -1,4 +1,4 @@
-"""Packets, relations, endings and findings, judged separately and joined, are those of `mqproto decode`."""
+"""Packets, relations, endings and findings that are judged separately and then joined are those of `mqproto decode`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = st.integers(0, 60)
 
 
 def joined(found: Analysed, row_id: int) -> dict[str, Any]:
-    """Return the values in the tables about one packet, under the names of PacketRow."""
+    """Return what the tables say about one packet, keyed by the field names of PacketRow."""
     [relation] = [row for row in found.rows("relations") if row["row_id"] == row_id]
     endings = [row for row in found.rows("endings") if row["row_id"] == row_id]
     assert len(endings) <= 1
@@ -49,7 +49,7 @@ def agree(
     *,
     lossless: bool = True,
 ) -> None:
-    """Check that the stages say about packets what decode says."""
+    """Check that the stages say the same about packets as `mqproto decode`."""
     decoded = decode(seen, known, lossless=lossless)
     found = analyse(decoded.packets, names=known, lossless=lambda series: lossless, cluster=cluster)
     for row_id, row in enumerate(decoded.rows):

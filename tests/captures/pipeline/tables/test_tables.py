@@ -1,4 +1,4 @@
-"""Tables in a folder: a run counts completely or not at all, and readers see what one run left."""
+"""Tables in a folder: a run counts either completely or not at all, and readers see the result of a single run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers(*values: int) -> pa.Table:
 def add(
     folder: Path | str, rows: Mapping[str, tuple[int, ...]], *, anew: bool = False, keep_s: float = 0
 ) -> None:
-    """Make a run that adds rows to tables, or replaces all rows there."""
+    """Make a run that adds rows to tables, or replaces all of their rows if `anew`."""
     tables = Tables(folder)
     with tables.run() as run:
         dropped = [part.name for name in rows for part in tables.parts(name)] if anew else []
@@ -52,7 +52,7 @@ def found(folder: Path | str, table: str = "packets") -> list[int]:
 
 
 def on_disk(folder: Path) -> set[str]:
-    """Return the files of tables, without their logs."""
+    """Return the table files in a folder, without the tables' logs."""
     return {path.relative_to(folder).as_posix() for path in folder.glob("*/*.parquet")}
 
 
@@ -132,11 +132,11 @@ def test_a_repeated_task_writes_the_same_part_once(tmp_path: Path) -> None:
 
 
 class Died(BaseException):
-    """Raised where the process would end."""
+    """Raised at the point where the process is to die."""
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
-    """Let the process end at the `step`th change of a file or a table; yield a function that tells whether it did."""
+    """Make the process die at the `step`th change to a file or a table; return a function that tells whether it did."""
     steps = 0
 
     def stepping(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,7 +192,7 @@ def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
 
 
 def numbers_of(folder: Path, table: str) -> list[int]:
-    """Read a table as a program that knows Delta Lake, and nothing about runs."""
+    """Read a table with a program that knows Delta Lake, but nothing about runs."""
     return sorted(DeltaTable(folder / table).to_pyarrow_table()["number"].to_pylist())
 
 
@@ -209,7 +209,7 @@ def test_two_runs_at_a_time_are_refused(tmp_path: Path) -> None:
 def test_of_two_runs_that_do_not_see_each_other_one_counts_and_the_other_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """This is as on two machines, where there is no lock.
+    """This is like two runs on two machines, between which there is no lock.
 
     The second run begins between any two commits of the first.
     """

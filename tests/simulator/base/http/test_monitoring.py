@@ -1,4 +1,4 @@
-"""/metrics, /live and /ready of any program."""
+"""The paths /metrics, /live and /ready, as any program offers them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request(target: str, method: str = "GET") -> Request:
 
 
 class Asked:
-    """A program that counts how often it is asked."""
+    """A program that counts how often it is asked for its metrics."""
 
     def __init__(self, families: int = 1, slice_s: float = SLICE_S) -> None:
         self.count = 0

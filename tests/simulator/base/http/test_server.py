@@ -1,4 +1,4 @@
-"""HTTP for strangers: slow, large, malformed and too many requests end in a clear way."""
+"""HTTP for strangers: requests that are slow, large, malformed or too many are ended in a clear way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def explain(fault: Fault) -> Answer:
 
 
 async def echo(request: Request) -> Answer:
-    """Answer with the method, the target, and the body. This is not a proxy."""
+    """Answer with the method, the target and the body of a request; refuse to be a proxy."""
     if request.method == "CONNECT":
         return Answer(405, [], b"")
     body = b""
@@ -55,7 +55,7 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     paths: Sequence[str] = (),
 ) -> AsyncIterator[tuple[Server, Open]]:
-    """Run a server on a free port, stopped at the end; yield a function that connects to it."""
+    """Run a server on a free port until the block ends; yield the server, and a function that connects to it."""
     server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"), tls, paths)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_000)
     port = listeners[0].socket.getsockname()[1]
@@ -66,7 +66,7 @@ async def serving(
 
 
 async def rest_of(stream: trio.SocketStream) -> bytes:
-    """Return everything that comes until the other end closes."""
+    """Return everything that arrives until the other end closes."""
     data = b""
     with suppress(trio.BrokenResourceError):
         async for part in stream:
@@ -96,7 +96,7 @@ GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def post(size_bytes: int, *headers: str) -> bytes:
-    """Return the head of a request with a body."""
+    """Return the head of a request whose body has this size."""
     return "\r\n".join(
         ["POST /a HTTP/1.1", "Host: x", f"Content-Length: {size_bytes}", *headers, "", ""]
     ).encode()
@@ -185,7 +185,7 @@ async def test_who_does_not_read_the_answers_is_cut_off(idle_clock: MockClock) -
 
 
 async def test_a_body_is_read_no_faster_than_it_is_asked_for(idle_clock: MockClock) -> None:
-    """A body that nobody asks for takes none of our memory."""
+    """A body that nobody asks for takes up no memory on our side."""
     go_on = trio.Event()
 
     async def patient(request: Request) -> Answer:
@@ -496,7 +496,7 @@ SLOW_BODY = HALF_HEAD + b"Content-Length: 10\r\n\r\n12345"
 
 
 async def is_full(stream: trio.SocketStream) -> bool:
-    """Whether a connection was closed for lack of room; an idle one is closed without a word."""
+    """Return whether a connection was closed for lack of room; an idle connection is closed without an answer."""
     data = await rest_of(stream)
     return not data or data.endswith(b"full")
 
@@ -648,7 +648,9 @@ async def test_idle_and_stubborn_clients_do_not_keep_the_server_from_ending(idle
 
 
 class Source:
-    """The parts of an answer as they are added; how many were requested, and whether it is over."""
+    """The parts of an answer as they are added, the number of parts that were requested, and whether the answer has
+    ended.
+    """
 
     def __init__(self, *parts: bytes, goes_on: bool = True) -> None:
         self.asked = 0
@@ -679,7 +681,7 @@ class Source:
 
 
 async def until_in(stream: trio.SocketStream, text: bytes) -> bytes:
-    """Return everything that comes, up to a text."""
+    """Return everything that arrives, up to and including a text."""
     data = b""
     while text not in data:
         data += await stream.receive_some(65_536)

@@ -1,4 +1,4 @@
-"""Settings in a file: options on the command line take precedence, and impossible settings are named."""
+"""Settings in a file: options on the command line take precedence, and impossible settings are reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Requests for traces and their destination: options on the command line, and OpenTelemetry's own variables."""
+"""How traces and their destination are requested: by options on the command line, and by OpenTelemetry's own
+variables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""W3C's trace context in headers and in packets, valid ones only."""
+"""W3C's trace context in headers and in packets; only valid ones are accepted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def carrying(**headers: str) -> bytes:
     ],
 )
 def test_a_parent_that_is_none_is_none(parent: str) -> None:
-    """[Trace Context] 3.2.2.2 to 3.2.2.5, 4: it counts as missing, and then its state is ignored."""
+    """[Trace Context] 3.2.2.2 to 3.2.2.5, 4: an invalid parent counts as missing, and then its state is ignored."""
     assert trace_of({"traceparent": parent, "tracestate": "shop=1"}) is None
 
 

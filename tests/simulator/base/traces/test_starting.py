@@ -1,4 +1,4 @@
-"""If traces are requested they begin, and a missing package is named in one line."""
+"""If traces are requested, they start; if a package for them is missing, one line names it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A new user's actions with our units, under a systemd that is process 1; test_booted.py starts this.
+"""What a new user does with our units, under a systemd that is process 1; test_booted.py starts this.
 
 python -m tests.simulator.cli.service.booted FILE
 
-It runs as root in a container that nobody else uses. The results are written to FILE as JSON.
+It runs as root in a container that nobody else uses, and writes its results to FILE as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNITS: Final = {
     "mqproto-gateway": ["gateway"],
     "mqproto-trigger-billing": ["trigger", "--config", "/etc/mqproto/mqproto.toml#billing"],
 }
-"""By unit, the command that prints it."""
+"""For each unit, the command that prints it."""
 SETTINGS: Final = """\
 [node]
 name = "shop"
@@ -45,7 +45,7 @@ queue = "orders"
 url = "http://127.0.0.1:{port}/orders"
 """
 HANGS_S: Final = 3
-"""How many seconds without a report from a node count as a hang for systemd; the real unit has a minute."""
+"""The time in seconds after which systemd considers a node that reports nothing hung; the real unit has a minute."""
 RELOADS: Final = 2
 PATIENCE_S: Final = 60
 
@@ -58,12 +58,12 @@ def run(*command: str) -> str:
 
 
 def shown(unit: str, what: str) -> str:
-    """Return systemd's properties of a unit."""
+    """Return the value of one of a unit's properties, as systemd shows it."""
     return run("systemctl", "show", unit, "--property", what, "--value").strip()
 
 
 def until_shown(unit: str, what: str, value: str) -> None:
-    """Wait for a property."""
+    """Wait until a property of a unit has this value."""
     end = time.monotonic() + PATIENCE_S
     while (now := shown(unit, what)) != value:
         assert time.monotonic() < end, f"{unit}: {what} is {now}"
@@ -75,7 +75,7 @@ def process_of(unit: str) -> int:
 
 
 class Trial:
-    """One machine, from a new user on it to stopped services."""
+    """Everything that happens on one machine, from the arrival of a new user until the services are stopped."""
 
     def __init__(self) -> None:
         self.found: dict[str, object] = {}
@@ -94,7 +94,10 @@ class Trial:
         self.operators: list[str] = []
 
     def run(self) -> None:
-        """Run everything, in this order. Tests of nodes have kills by hand; systemd ends a node that hangs."""
+        """Run everything, in this order.
+
+        Other tests kill nodes by hand; here, systemd kills a node that hangs.
+        """
         self.install()
         run("systemctl", "start", *UNITS)
         came = [self.came_through("first")]
@@ -111,7 +114,7 @@ class Trial:
         }
 
     def install(self) -> None:
-        """Install the units as their first lines say."""
+        """Install the units as their first lines tell the user to do."""
         settings = Path("/etc/mqproto/mqproto.toml")
         settings.parent.mkdir()
         Path("/home/letter").write_text("for nobody else")
@@ -137,14 +140,14 @@ class Trial:
         run("systemctl", "daemon-reload")
 
     def came_through(self, body: str) -> bool:
-        """Whether a producer's request becomes a call of the service in the end."""
+        """Return whether a producer's request finally becomes a call of the service."""
         url = "http://127.0.0.1:8080/queues/orders/messages"
         with urllib.request.urlopen(url, body.encode(), timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         return self.posted.get(timeout=PATIENCE_S) == body
 
     def walls(self) -> dict[str, bool]:
-        """Return whether root, in the node's place, can do some actions: only the unit's walls stop it."""
+        """Return which actions root can do in the node's place; nothing but the unit's walls can stop root."""
         inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
 
         def can(what: str) -> bool:
@@ -158,7 +161,9 @@ class Trial:
         }
 
     def reloads(self) -> dict[str, list[object]]:
-        """Return, by unit, the states seen, whether the process is the same, and how often it was restarted."""
+        """Return, for each unit, the states seen, whether the process is still the same, and how often it was
+        restarted.
+        """
         before = {unit: process_of(unit) for unit in UNITS}
         states: dict[str, set[str]] = {unit: set() for unit in UNITS}
         for _ in range(RELOADS):
@@ -174,7 +179,7 @@ class Trial:
         }
 
     def hung(self) -> list[str]:
-        """Return systemd's log about the end of a hanging node, and about the next one."""
+        """Return how, according to systemd's log, a hung node ended, and the state of the node after that."""
         os.kill(process_of(NODE), signal.SIGSTOP)
         until_shown(NODE, "NRestarts", "1")
         until_shown(NODE, "ActiveState", "active")

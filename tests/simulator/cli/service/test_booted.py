@@ -1,4 +1,6 @@
-"""Our units under a systemd that is process 1: it boots in a container from this machine's files, and keeps nothing."""
+"""Our units under a systemd that is process 1: it boots in a container from this machine's files, and leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ PROGRAM: Final = f"""\
 #!/bin/sh
 {PLACES} exec {PYTHON} -m mqproto.simulator.cli.cli "$@"
 """
-"""`mqproto` at a path that a unit can see. It cannot see homes and /tmp, where a clone and its Python may be."""
+"""The program `mqproto`, at a path that units can see.
+
+They cannot see home directories or /tmp, where a clone and its Python may be.
+"""
 TRIAL: Final = f"""\
 [Unit]
 SuccessAction=exit-force
@@ -53,7 +58,7 @@ exec "$@" </dev/null
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The results."""
+    """Return the results of the trial."""
     folder = tmp_path_factory.mktemp("booted")
     memory, given, said = (folder / name for name in ("memory", "given", "said"))
     for each in (memory, given, said):

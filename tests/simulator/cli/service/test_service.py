@@ -1,4 +1,4 @@
-"""Our programs under a service manager: it accepts our units, and is told what it needs."""
+"""Our programs under a service manager, which accepts our units and is told what it needs to know."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PATIENCE_S: Final = 60.0
 
 
 class Manager:
-    """Stands for systemd: it listens, and records what it was told."""
+    """Takes the place of systemd: it listens, and records what it is told."""
 
     def __init__(self, path: Path) -> None:
         self.environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "20000"}
@@ -53,7 +53,7 @@ class Manager:
         self._socket.bind(str(path))
 
     def until(self, state: str) -> list[str]:
-        """Return everything that it is told up to this text."""
+        """Return everything that the manager is told, up to this text."""
         told: list[str] = []
         while state not in told:
             told += self._socket.recv(4_096).decode().splitlines()
@@ -249,7 +249,7 @@ def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
 
 
 def settings_in(readme: Path) -> Iterator[str]:
-    """Return the blocks, with the command that takes each of them."""
+    """Yield the blocks of settings in a README; each block names the command that takes it."""
     for text in re.findall(r"^```toml\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S):
         if "--config" in text:
             yield text

@@ -1,6 +1,7 @@
-"""Facts that schemathesis needs besides a gateway's document: headers depend on each other, which a schema cannot say.
+"""Facts that schemathesis needs in addition to a gateway's document.
 
-`st run` imports it (SCHEMATHESIS_HOOKS), in a separate process.
+Some headers depend on each other, which a schema cannot express. `st run` imports this module (SCHEMATHESIS_HOOKS), in
+a separate process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ count = itertools.count()
 def before_call(
     context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]
 ) -> None:
-    """Make requests that should be accepted acceptable; change only the ids of those that should be refused."""
+    """Make valid the requests that should be accepted; in those that should be refused, change only the ids."""
     headers, meta = case.headers, case.meta
     if headers is None or meta is None or case.operation.label != HAND_IN:
         return

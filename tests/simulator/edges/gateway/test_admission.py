@@ -1,4 +1,4 @@
-"""Rates are kept, and room is given in turn."""
+"""Rates are respected, and producers are given room in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that was answered 200 never disappears: a gateway hears how each message ended, and reports it."""
+"""A message that was answered with 200 never disappears: a gateway hears how each message ended, and reports it."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_what_is_refused_or_deleted_is_a_dead_letter_and_says_why(
 async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """The producer is told what it could have asked for.
+    """The producer is told the same as it could have asked for.
 
     A producer whose URL names a host that the operator has not allowed is refused.
     """
@@ -177,7 +177,7 @@ async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
 
 
 async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path: Path) -> None:
-    """Four POSTs are answered 200, and the queue has room for two messages."""
+    """Four POSTs are answered with 200, though the queue has room for only two messages."""
     async with AsyncExitStack() as held:
         all_ = await both(held, topology, tmp_path)
         await all_.post("1", bytes(30_000))
@@ -217,7 +217,7 @@ def test_a_queue_is_full_for_a_while_after_a_message_had_no_room() -> None:
 
 
 async def test_what_is_of_no_queue_manager_is_no_confirmation(topology: Topology, tmp_path: Path) -> None:
-    """Applications that may send to the queue cannot say how a message ended."""
+    """Applications that may send to the gateway's queue of confirmations cannot claim that a message has ended."""
     async with AsyncExitStack() as held:
         all_ = await both(held, topology, tmp_path)
         await all_.post("one")

@@ -1,4 +1,4 @@
-"""The meaning of requests and the answers to them: over real sockets, to a real node, in this process."""
+"""What requests mean and how they are answered: over real sockets, by a real node in this process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 @pytest.fixture
 async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
-    """The node that gateways here hand messages to, which has the queues, and a client of it."""
+    """Run the node with the queues that these gateways hand messages to; yield a client of the node."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path) as client,
@@ -62,7 +62,7 @@ async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
 async def producer(
     node: Client, topology: Topology, tmp_path: Path, log: Log
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A producer that talks to a gateway."""
+    """Run a gateway; yield a producer's client of it."""
     async with gateway(topology, tmp_path, log) as client:
         yield client
 
@@ -73,7 +73,7 @@ def log() -> Log:
 
 
 def code_of(answer: httpx.Response) -> Code:
-    """Return the code of a refusal, after checking the status and the form that belong to its meaning."""
+    """Return the code of a refusal, after checking that its status and form match the code's meaning."""
     refusal = answer.json()
     code = Code(refusal["code"])
     assert refusal == {
@@ -177,7 +177,9 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
 
 
 async def test_an_extension_that_says_that_a_message_failed_is_refused(producer: httpx.AsyncClient) -> None:
-    """`mqproto failed retry` would send the message to the queue that it names, where its sender may not send."""
+    """`mqproto failed retry` would send the message to the queue that the extension names, to which its sender may not
+    send.
+    """
     note = msgspec.json.encode(FailureNote(failure="in doubt", queue=r"destination\orders"))
     headers = {"MQ-Extension": base64.b64encode(note).decode()}
     answer = await producer.post(NOTES, content=b"", headers=headers)
@@ -243,7 +245,7 @@ async def test_a_queue_is_the_same_however_it_is_called(
 async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
     producer: httpx.AsyncClient, node: Client, chunked: bool, over: int
 ) -> None:
-    """A chunked body is refused as it comes, any other by its headers."""
+    """A chunked body is refused while it arrives, any other body because of its headers."""
     body = bytes(LIMIT_BYTES + over)
 
     async def in_chunks() -> AsyncIterator[bytes]:
@@ -328,7 +330,9 @@ async def test_another_message_with_the_same_id_is_refused(producer: httpx.Async
 
 
 async def test_a_full_queue_is_no_business_error(tmp_path: Path) -> None:
-    """From "Message Producer Rules": "Any system error": once a consumer has received, the same message is accepted."""
+    """From "Message Producer Rules": "Any system error": after a consumer has received a message, the one that was
+    refused is accepted.
+    """
     small = tmp_path / "small.toml"
     small.write_text(
         '[node.destination]\naddress = "127.0.0.1:1"\n[node.destination.queue.orders]\nquota_kb = 8\n'
@@ -385,7 +389,7 @@ async def test_a_body_without_the_id_is_just_sent_unless_an_id_is_asked_for(
 
 
 async def test_an_id_may_be_made_of_several_fields(node: Client, topology: Topology, tmp_path: Path) -> None:
-    """No two messages have the same id, and a producer that gives only a part of it is told."""
+    """No two messages have the same id, and a producer that gives only part of an id is told so."""
     told: list[bool] = []
     pairs = [("a", "b"), ("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("ä", 1), ("a", "b")]
     async with gateway(topology, tmp_path, key_fields=("shop", "number")) as producer:
@@ -410,7 +414,7 @@ async def test_an_id_may_be_made_of_several_fields(node: Client, topology: Topol
 async def test_senders_of_events_are_told_whether_they_may(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """CloudEvents, HTTP 1.1 Web Hooks, 4: before anything is sent, and without a token.
+    """CloudEvents, HTTP 1.1 Web Hooks, 4: they are told before anything is sent, and without a token.
 
     Senders that are not named may not send.
     """
@@ -452,7 +456,9 @@ async def test_of_a_chunk_that_is_too_large_nothing_is_read(
 async def test_its_own_administration_queue_is_not_given_to_the_consumer(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """A consumer with access to this queue could report how other messages ended; a producer's queue is passed on."""
+    """A consumer with access to this queue could report how other messages ended. A queue that a producer names is
+    passed on.
+    """
     async with gateway(topology, tmp_path) as producer:
         await producer.post(ORDERS, content=b"ours")
         await producer.post(ORDERS, content=b"theirs", headers={"MQ-Admin-Queue": "destination%5Cnotes"})
@@ -469,7 +475,7 @@ async def test_its_own_administration_queue_is_not_given_to_the_consumer(
 async def test_nor_beside_an_extension_of_the_producers_if_gateway_and_trigger_have_one_history(
     node: Client, topology: Topology, tmp_path: Path, is_shared: bool
 ) -> None:
-    """Nothing in the message says whose extension it has."""
+    """Nothing in the message says whether its extension is the gateway's or the producer's."""
     calls = []
 
     class Consumer:
@@ -530,7 +536,7 @@ async def test_a_token_opens_its_queues_and_no_others(
 
 
 def tokens_of(folder: Path, **producers: str | None) -> Path:
-    """Write a file of tokens for orders; None means a producer with the holder's name."""
+    """Write a file of tokens for `orders`; None stands for a producer that has the holder's name."""
     named = {
         name: "" if producer is None else f'producer = "{producer}"' for name, producer in producers.items()
     }
@@ -544,7 +550,7 @@ def of(name: str, key: str = "") -> dict[str, str]:
 async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
     node: Client, topology: Topology, tmp_path: Path, log: Log
 ) -> None:
-    """Seed 2: every message entering the system must have a unique id. Two producers may choose the same."""
+    """Seed 2: every message entering the system must have a unique id. Two producers may choose the same id."""
     tokens = tokens_of(tmp_path, s=None, b=None, n="s", o="")
     told: dict[str, str] = {}
     async with gateway(topology, tmp_path, log, tokens=tokens) as producer:

@@ -1,6 +1,6 @@
 """The gateway's rules, as in "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB".
 
-The world here comes from a seed: a node, a history and producers in memory, each of which may fail at any step, on a
+A seed determines the world here: an in-memory node, history and producers, each of which may fail at any step, on a
 clock that jumps. `test_run.py` tests the same with processes, sockets and disks.
 """
 
@@ -67,7 +67,7 @@ class Dice:
 
 
 class Storage:
-    """A document history in memory; like a database's, an error does not say whether the operation happened."""
+    """An in-memory document history; as with a database, an error does not say whether the operation happened."""
 
     knows_earlier, origin = False, "life 2 1"
 
@@ -76,7 +76,7 @@ class Storage:
         self.records: dict[tuple[str, str], Record] = {}
         self.armed: list[Hook] = []
         self.ended: list[str] = []
-        """The messages that were seen to end before they were known to be accepted."""
+        """The messages whose end was seen before they were known to be accepted."""
         self.is_away = False
 
     async def begin(self, scope: str, key: str, owner: str) -> Record:
@@ -114,7 +114,7 @@ class Storage:
         ]
 
     def entry(self, key: str) -> Entry:
-        """Return the history's entry for a message to the orders."""
+        """Return the history's entry for a message to `orders`."""
         record = self.records.get((scope_of(ORDERS.name), key))
         return Entry.ABSENT if record is None else record.entry
 
@@ -131,18 +131,18 @@ class Storage:
 
 @dataclass
 class Node:
-    """A node in memory, which remembers the messages that it has accepted from its gateway."""
+    """An in-memory node, which remembers the messages that it has accepted from its gateway."""
 
     dice: Dice
     arrived: list[str] = field(default_factory=list)
     """The bodies of accepted messages, in order."""
     kept: dict[Ticket, MessageId] = field(default_factory=dict)
     doubts: list[Ticket] = field(default_factory=list)
-    """Messages that another life of the gateway knows to be forgotten."""
+    """Messages that the node has forgotten, as another life of the gateway knows."""
     failure: Exception | None = None
     """The error with which every submission ends."""
     lost: trio.Event = field(default_factory=trio.Event)
-    """Set when the connection has broken."""
+    """An event that is set once the connection has broken."""
     is_away: bool = False
     """Whether the node stays away until `Gateway.recover` has been told which messages have ended."""
 
@@ -164,7 +164,7 @@ class Node:
         return identifier
 
     async def _on_its_way(self) -> None:
-        """Carry a request or an answer; if the connection breaks, all that are under way fail at once."""
+        """Carry a request or an answer; if the connection breaks, everything that is under way fails at once."""
         if self.dice.fails():
             self.is_away = True
             self.lost.set()
@@ -178,7 +178,7 @@ class Node:
         self.doubts = [one for one in self.doubts if one != ticket]
 
     def ended(self) -> list[tuple[Ticket, MessageId | MqprotoError]]:
-        """Report, on a new connection, that messages under way that have not come by now never will."""
+        """Report, on a new connection, how messages ended: those under way that have not arrived by now never will."""
         self.lost = trio.Event()
         return [*((ticket, InDoubt("too old")) for ticket in self.doubts), *self.kept.items()]
 
@@ -187,7 +187,7 @@ class Node:
 async def a_gateway(
     node: Node, storage: Storage, log: Log | None = None, owner: str = "gateway-1", limit: int = 100
 ) -> AsyncIterator[Gateway]:
-    """Start a gateway; at the end of the block it dies, whatever is under way."""
+    """Start a gateway; at the end of the block it dies, even if something is under way."""
 
     async def on_end(message: str) -> None:
         storage.ended.append(message)
@@ -271,7 +271,9 @@ async def test_after_a_system_error_the_producer_may_retry(
 
 
 def test_every_code_is_a_business_error_or_may_be_retried() -> None:
-    """From "Message Producer Rules": the status distinguishes the two, and so does a time after which to retry."""
+    """From "Message Producer Rules": the status distinguishes the two, and so does whether a time is given after which
+    to retry.
+    """
     assert set(MEANINGS) == set(Code)
     for meaning in MEANINGS.values():
         assert (meaning.retry_after_s is not None) == (meaning.status in (409, 429) or meaning.status >= 500)
@@ -315,7 +317,7 @@ async def test_whether_a_message_has_ended_is_seen_once_it_is_known_who_waits_fo
 async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(
     node: Node, storage: Storage
 ) -> None:
-    """From "OSB Rules": a crash between the check and the queue."""
+    """From "OSB Rules": a gateway may crash between the check and the queue."""
     await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
     await storage.begin(scope_of(ORDERS.name), "order-2", "gateway-2")
     async with a_gateway(node, storage) as gateway:
@@ -330,7 +332,9 @@ async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_li
 async def test_what_the_node_has_is_accepted_and_the_history_is_told_when_it_can_be(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """From "OSB Rules": the history goes away between the queue and the end of a submission, and comes back."""
+    """From "OSB Rules": the history is away from when the message is queued until its submission has ended, and then
+    comes back.
+    """
     log = Log()
     async with a_gateway(node, storage, log) as gateway:
         submit = node.submit
@@ -361,7 +365,7 @@ async def test_without_the_history_nothing_is_accepted(node: Node, storage: Stor
 
 
 async def test_what_nobody_can_tell_stays_in_doubt_over_restarts(node: Node, storage: Storage) -> None:
-    """From "OSB Rules": if the node has forgotten a message, a new start could double it; a person has to look."""
+    """From "OSB Rules": if the node has forgotten a message, a new start could duplicate it; a person has to look."""
     await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
     node.doubts.append(Ticket(ORDERS.name, "order-1", ""))
     log = Log()
@@ -412,7 +416,7 @@ async def test_all_gateways_share_what_they_have_seen(
 async def test_those_who_come_meanwhile_wait_for_the_first(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """From "Eliminating Duplicates on OSB": two instances of one message at a time."""
+    """From "Eliminating Duplicates on OSB": two instances of one message arrive at the same time."""
     found: list[Accepted | Code] = []
     node.dice = Dice(7)
     node.dice.chance = 1e-9
@@ -455,7 +459,7 @@ async def test_an_id_that_was_given_to_another_message_is_refused(
 
 
 async def test_the_same_id_in_another_queue_is_another_message(node: Node, storage: Storage) -> None:
-    """From "Eliminating Duplicates on OSB": an id is unique where it is used."""
+    """From "Eliminating Duplicates on OSB": an id is unique only within the queue where it is used."""
     async with a_gateway(node, storage) as gateway:
         for queue in (ORDERS, GatewayQueue("destination\\notes", False)):
             accepted = await handed_in(gateway, a_message(queue=queue))
@@ -464,7 +468,9 @@ async def test_the_same_id_in_another_queue_is_another_message(node: Node, stora
 
 
 async def test_without_an_id_each_is_a_message_of_its_own(node: Node, storage: Storage) -> None:
-    """From "Eliminating Duplicates on OSB": duplicates without an id are not recognized; a doubt is reported as one."""
+    """From "Eliminating Duplicates on OSB": duplicates without an id are not recognized; a message in doubt is reported
+    as in doubt.
+    """
     async with a_gateway(node, storage) as gateway:
         for _ in range(2):
             assert isinstance(await handed_in(gateway, a_message("")), Accepted)
@@ -533,7 +539,7 @@ def test_what_is_no_queue_to_send_to_is_refused(name: str) -> None:
 
 
 class World:
-    """Two gateways that die and come back, each with a node, one history, and producers who retry."""
+    """Two gateways that die and come back, with a node each and a shared history, and producers who retry."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Dice(seed)
@@ -541,7 +547,7 @@ class World:
         self.nodes = [Node(self.dice), Node(self.dice)]
         self.gateways: list[Gateway | None] = [None, None]
         self.ids: dict[str, set[str]] = {}
-        """By key, the ids that producers were given."""
+        """The ids that producers were given for each key."""
         self.calm = False
 
     async def run(self) -> None:
@@ -579,7 +585,7 @@ class World:
         node.is_away = False
 
     async def _produce(self, key: str) -> None:
-        """Send a message until there is an answer, and once more in the calm."""
+        """Send a message until it is accepted, and then once more when the storm is over."""
         accepted = False
         while not (accepted and self.calm):
             gateway = self.dice.random.choice(self.gateways)
@@ -603,7 +609,9 @@ async def until_it_works(action: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_after_the_storm_each_message_has_arrived_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From "At Least Once" to "Exactly Once": whatever fails, and however often each message is handed in."""
+    """From "At Least Once" to "Exactly Once": this holds whatever fails, and however often each message is handed
+    in.
+    """
     # As in trio's own test_scheduler_determinism.py: the seed decides in which order tasks run, too.
     monkeypatch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
     _run._r.seed(seed)

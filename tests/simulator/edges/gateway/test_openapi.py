@@ -1,4 +1,4 @@
-"""The OpenAPI document is complete: it has each code, status and header, and no more than its gateway does."""
+"""The OpenAPI document is complete: it lists each code, status and header that its gateway uses, and no others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_code_occurs_under_its_status() -> None:
     ids=["all that may be asked for", "tokens", "certificates", "nothing"],
 )
 def test_the_document_is_valid(policy: ProducerPolicy) -> None:
-    """OpenAPI 3.1, by a validator written by others."""
+    """OpenAPI 3.1, checked by a third-party validator."""
     OpenAPIV31SpecValidator(openapi(policy)).validate()
 
 

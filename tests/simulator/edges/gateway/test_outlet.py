@@ -126,7 +126,7 @@ async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
 ) -> None:
     """A node remembers 64 operations.
 
-    One that would make it forget an operation of ours waits until ours no longer matters.
+    An operation that would make the node forget one of ours waits until ours no longer matters.
     """
     tickets = [Ticket(r"destination\notes", f"note-{number}", "f") for number in range(80)]
     accepted: list[Ticket] = []
@@ -153,7 +153,7 @@ async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
 
 
 async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology, tmp_path: Path) -> None:
-    """Another store knows nothing of the messages that this gateway has handed in."""
+    """A node with another store knows nothing of the messages that this gateway has handed in."""
     second, third = Recovery(in_question=[ORDERS]), Recovery()
     async with (
         running(topology, "destination", tmp_path),
@@ -175,7 +175,7 @@ async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology
 async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """The earlier version wrote every request into the journal, and was killed before the node heard this one."""
+    """The earlier version wrote every request to the journal, and was killed before the node received this one."""
     recovery, next_life = Recovery(), Recovery()
     async with running(topology, "destination", tmp_path):
         async with connect(topology, "destination", tmp_path, journal=tmp_path / "the.journal") as client:
@@ -194,7 +194,9 @@ async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
 async def test_a_message_that_is_refused_is_of_no_interest_any_more(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Another gateway may begin the message again at once; a later life of this one must not think it was accepted."""
+    """Another gateway may begin the message again at once; a later life of this gateway must not think that it was
+    accepted.
+    """
     second = Recovery()
     async with running(topology, "destination", tmp_path):
         async with an_outlet(topology, tmp_path, Recovery()) as outlet:
@@ -236,7 +238,7 @@ async def test_without_the_history_nothing_is_handed_in(topology: Topology, tmp_
 async def test_the_journal_knows_how_far_the_history_has_come(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This is written while the gateway runs, because it may be killed."""
+    """How far the history has come is written while the gateway runs, because the gateway may be killed."""
     monkeypatch.setattr(outlet, "SEEN_EVERY_S", 0)
     now_s = itertools.count()
     seen = property(lambda history: HistorySeen("its life", next(now_s), "here"))

@@ -1,4 +1,4 @@
-"""Gateways as processes: killed, stopped or overloaded, they keep what producers were told."""
+"""Gateways as processes: even if they are killed, stopped or overloaded, what producers were told remains true."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, op
 from tests.simulator.running import Log, NodeProcess, running, until
 
 KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
-"""How often a process is killed in one storm."""
+"""The number of times a process is killed in one storm."""
 MOVED = int(os.environ.get("MQPROTO_GATEWAY_MOVED", "24"))
 """How many messages pass while their history moves."""
 AT_ONCE = 32
@@ -43,7 +43,7 @@ ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
 class Storm:
-    """Producers who retry and go away, while two gateways and their node are killed."""
+    """Producers who retry and go away, while two gateways and the gateways' node are killed."""
 
     def __init__(
         self, topology: Topology, folder: Path, history: str, callback: str, seed: int, keys: int
@@ -56,7 +56,7 @@ class Storm:
         ]
         self.keys = [f"order-{number}" for number in range(keys)]
         self.told: dict[str, set[str]] = {}
-        """By key, the ids in answers 200."""
+        """The ids in answers with status 200, by key."""
         self.answers: Counter[str] = Counter()
         self.answered = trio.Event()
         self.room = trio.CapacityLimiter(AT_ONCE)
@@ -90,7 +90,7 @@ class Storm:
                 await self.node.end(signal.SIGKILL)
 
     async def produce(self, key: str) -> None:
-        """Send a message until the answer says that it is accepted, and once more."""
+        """Send a message until the answer says that it is accepted, and then once more."""
         while self.answers[key] < 2:
             async with self.room:
                 await self._ask(key)
@@ -117,7 +117,7 @@ class Storm:
             await stream.send_all(request[: self.dice.choice([len(request), len(request) - 1])])
 
     async def _some_more_answers(self, count: int) -> None:
-        """Wait for a number of answers: kills come after answers, not after a time."""
+        """Wait for this many more answers: kills come after answers, not after a time."""
         wanted = min(self._accepted() + count, 2 * len(self.keys))
         while self._accepted() < wanted:
             self.answered = trio.Event()
@@ -142,8 +142,9 @@ class Storm:
 async def test_whoever_is_killed_each_message_arrives_once(
     topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
-    """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them at once. Programs that wait for the
-    ends of messages hear about each.
+    """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them hold at once.
+
+    Programs that wait for the ends of messages hear about each end.
     """
     told = HttpConsumer()
     async with listening(told):
@@ -196,7 +197,9 @@ MEMORY_LIMIT_BYTES = 600 * 2**20
 async def test_under_overload_refusals_are_clear_memory_is_bounded_and_nothing_accepted_is_lost(
     topology: Topology,
 ) -> None:
-    """1,000 connections at once: small bodies, bodies at the limit and one byte over it, and slow clients."""
+    """There are 1,000 connections at once: with small bodies, with bodies at the limit and one byte over it, and from
+    slow clients.
+    """
     told: Counter[tuple[int, str]] = Counter()
     accepted: set[str] = set()
     async with overloaded(topology) as (process, folder):
@@ -243,7 +246,7 @@ async def test_under_overload_refusals_are_clear_memory_is_bounded_and_nothing_a
 
 @asynccontextmanager
 async def overloaded(topology: Topology) -> AsyncIterator[tuple[GatewayProcess, Path]]:
-    """A gateway and its node, each a process, with stores in memory."""
+    """Run a gateway and its node, each in a process, with stores in memory."""
     with memory_folder() as name:
         node = NodeProcess(topology, "destination", Path(name))
         process = GatewayProcess(options_for(topology, Path(name)))
@@ -259,7 +262,9 @@ async def overloaded(topology: Topology) -> AsyncIterator[tuple[GatewayProcess, 
 
 
 async def test_very_many_connections_are_served_or_told_to_come_back(topology: Topology) -> None:
-    """There are 1,300 at once, more than are allowed and than the doorway holds; those beyond it are closed."""
+    """There are 1,300 at once, more than are allowed and than the doorway can hold. Connections that do not fit into
+    the doorway are closed.
+    """
     told: Counter[int] = Counter()
     async with overloaded(topology) as (process, _):
 

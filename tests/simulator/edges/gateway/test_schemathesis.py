@@ -1,4 +1,6 @@
-"""Schemathesis reads the document of a running gateway, and sends what it allows and much that it does not."""
+"""Schemathesis reads the document of a running gateway, and sends requests: those that it allows, and many that it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ ASKING = f"""
 [auth.openapi.token]
 bearer = "{TOKEN}"
 """
-"""The settings of schemathesis in a file; they are not used with a gateway without tokens."""
+"""The content of a settings file for schemathesis, which is not used with a gateway without tokens."""
 
 
 def one_that_asks_for_all(folder: Path) -> dict[str, Any]:
-    """A gateway with tokens, ids and a rate that is never reached."""
+    """Return the options of a gateway with tokens, required ids, and a rate that is never reached."""
     tokens = folder / "tokens.toml"
     tokens.touch(0o600)
     tokens.write_text(TOKENS)
@@ -48,7 +50,7 @@ def one_that_asks_for_nothing(folder: Path) -> dict[str, Any]:
 
 
 def one_with_https(folder: Path) -> dict[str, Any]:
-    """A gateway for clients that show a certificate."""
+    """Return the options of a gateway for clients that show a certificate."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     for name in ("127.0.0.1", "client"):
@@ -60,7 +62,9 @@ def one_with_https(folder: Path) -> dict[str, Any]:
 
 
 def narrow(document: dict[str, Any]) -> None:
-    """Narrow the document to facts that no schema has, such as which queues exist; close it, so that gaps are found."""
+    """Narrow the document to facts that no schema can state, such as which queues exist, and close it so that gaps are
+    found.
+    """
 
     def close(value: Any) -> None:
         if isinstance(value, dict):

@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def trusting(shown: trustme.LeafCert | None = None) -> ssl.SSLContext:
-    """Return a producer's end of TLS."""
+    """Return a producer's TLS settings."""
     context = ssl.create_default_context()
     OURS.configure_trust(context)
     if shown is not None:

@@ -1,4 +1,4 @@
-"""The table of documents: who comes first, the purpose of the index, and databases that fail in the middle.
+"""The table of documents: who comes first, what the index is for, and databases that fail midway.
 
 The index is that of "Transactions in OSB. Reliable Messaging.".
 """
@@ -141,7 +141,7 @@ def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Call
 
 
 def at_once(task: Callable[[], T]) -> list[T]:
-    """Return the results of a task that four threads begin at the same instant."""
+    """Run a task in four threads that start at the same instant; return the results."""
     ready = threading.Barrier(4)
 
     def run(_: int) -> T:
@@ -233,7 +233,7 @@ def test_a_file_that_another_program_keeps_locked_is_told_and_then_it_goes_on(
 
 @contextmanager
 def disk_of_pages(count: int) -> Iterator[None]:
-    """Let SQLite find its disk full when a file has `count` pages."""
+    """Make SQLite report a full disk once a file has `count` pages."""
 
     def limit(db: DBAPIConnection, _: object) -> None:
         db.cursor().execute(f"PRAGMA max_page_count = {count}")
@@ -274,7 +274,7 @@ def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
 
 
 def backends(postgresql: Server) -> set[int]:
-    """Return the processes that serve document histories."""
+    """Return the ids of the server processes that serve document histories."""
     query = b"SELECT pid FROM pg_stat_activity WHERE application_name = 'mqproto'"
     with psycopg.connect(make_url(postgresql.url()).set(drivername="postgresql").render_as_string()) as db:
         return {pid for (pid,) in db.execute(query)}

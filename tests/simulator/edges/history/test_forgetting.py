@@ -1,4 +1,4 @@
-"""How long ids are remembered by all programs that use one history; and that forgotten ids are counted."""
+"""How long all programs that use one history remember ids, and how forgotten ids are counted."""
 
 from __future__ import annotations
 
@@ -126,7 +126,9 @@ def test_what_gateways_accepted_is_counted_when_it_is_forgotten(
 
 
 class Program:
-    """A program that has the history open, with a separate wall clock; seconds pass equally for all programs."""
+    """A program that has the history open and has a wall clock of its own; seconds pass at the same rate for all
+    programs.
+    """
 
     passed_s = 0.0
 
@@ -200,7 +202,7 @@ def test_what_passes_for_two_programs_at_once_counts_once(history_url: str) -> N
 
 
 def test_one_that_did_nothing_for_long_says_when_something_came_by_the_time_of_all(history_url: str) -> None:
-    """Otherwise a message that the program has just accepted would be as old as its last look."""
+    """Otherwise, a message that the program has just accepted would seem as old as the program's last look."""
     busy, idle = Program(history_url), Program(history_url)
     with closing(busy.documents), closing(idle.documents):
         for _ in range(9):

@@ -1,7 +1,8 @@
-"""The document history on SQLite and PostgreSQL: against a model, by many tasks, many processes, and killed ones.
+"""The document history on SQLite and PostgreSQL: against a model, and with many tasks, many processes, and processes
+that are killed.
 
-It is the history that "Summary of Duplicate Detection Process for JMS Triggers" asks in step 2, its notes included, and
-that all servers share to eliminate duplicates in "Transactions in OSB. Reliable Messaging.".
+It is the history that step 2 of "Summary of Duplicate Detection Process for JMS Triggers" asks, including its notes. In
+"Transactions in OSB. Reliable Messaging.", all servers share it to eliminate duplicates.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Model:
 
     now_s: float = 1_800_000_000.0
     records: dict[tuple[str, str], tuple[Record, float, int]] = field(default_factory=dict)
-    """Each record, when it changed, and which of all calls began it."""
+    """Each record, with the time when it changed and the number of the call that began it."""
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expire(self) -> None:
@@ -169,7 +170,9 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
 async def test_notes_what_a_message_is_the_next_time_with_document_history(
     history_url: str, attempt: Attempt, verdict: Verdict, is_reported: bool, has_resolver: bool
 ) -> None:
-    """Step 2: no entry, so it is new; then as its processing ended, to this trigger and to one that starts later."""
+    """Step 2: without an entry, a message is new. Later it is judged by how its processing ended, both by this trigger
+    and by one that starts later.
+    """
     async with open_history(history_url) as history:
         record = await history.begin(ORDERS, "id", "trigger")
         assert judge(1, record.entry, has_resolver=has_resolver) is Verdict.NEW
@@ -196,7 +199,7 @@ async def test_step_2_what_started_and_did_not_complete_is_in_doubt(history_url:
 
 
 async def test_eliminating_duplicates_two_gateways_share_what_they_have_seen(history_url: str) -> None:
-    """From "Eliminating Duplicates on OSB": one instance of a message comes to one server, the second to another."""
+    """From "Eliminating Duplicates on OSB": one instance of a message arrives at one server, the second at another."""
     async with open_history(history_url) as first, open_history(history_url) as second:
         assert (await first.begin("gateway/orders", "invoice 17", "a")).entry is Entry.ABSENT
         await first.finish("gateway/orders", "invoice 17", Attempt.SUCCEEDED, b"its message id")
@@ -297,7 +300,7 @@ trio.run(main, sys.argv[1])
 
 
 async def killed_at_work(url: str, line_count: int) -> dict[str, str]:
-    """Return, by key, the last line of a process that was killed after `line_count` lines."""
+    """Kill a process after it has printed `line_count` lines; return the last line that it printed about each key."""
     process = await HISTORIES.start(WORK, url)
     said = await process.stdout_until(line_count)
     process.kill()

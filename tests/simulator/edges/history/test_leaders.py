@@ -19,7 +19,7 @@ from tests.simulator.running import until
 
 ORDERS = "trigger/orders"
 opened = partial(open_history, clock=lambda: 0.0)
-"""Open a history with epochs from 1."""
+"""Open a history whose epochs begin at 1."""
 numbers = itertools.count(1)
 
 
@@ -71,7 +71,7 @@ async def test_over_any_calls_of_two_the_last_epoch_alone_writes_and_none_comes_
 
 
 async def _written(history: DocumentHistory, scope: str, key: str, epoch: int) -> None:
-    """Check that a document is begun and finished, or neither."""
+    """Begin and finish a document; if that is refused, check that it is neither begun nor finished."""
     try:
         await history.begin(scope, key, "a", epoch)
         await history.finish(scope, key, Attempt.SUCCEEDED, b"", epoch)

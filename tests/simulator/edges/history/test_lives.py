@@ -1,6 +1,6 @@
-"""The history with which a gateway continues: it has all its ids, or a person has declared which are missing.
+"""A gateway continues only with a history that has all its ids, or once a person has declared which are missing.
 
-Advice is followed exactly as it is given.
+The tests follow the printed advice exactly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class AGateway:
         self.log = Log()
 
     async def starts(self, url: str, key: str = "17") -> Entry:
-        """Start the gateway and return what it finds about an id; then it has accepted a message with that id."""
+        """Start the gateway; return what it finds about an id.
+
+        Afterwards, the gateway has accepted a message with that id.
+        """
         async with history_known_to(self.journal, url, None, node_log(self.log, "gateway")) as history:
             record = await history.begin(ORDERS, key, "gateway 1")
             await history.finish(ORDERS, key, Attempt.SUCCEEDED, b"its message id")
@@ -104,7 +107,7 @@ async def test_one_that_is_killed_before_its_journal_knows_the_history_starts(
 async def test_a_history_that_lacks_all_ids_is_refused_and_can_get_them(
     tmp_path: Path, new_sqlite_url: Callable[[], str], history_url: str
 ) -> None:
-    """Nothing is created where the ids are to go."""
+    """A refusal creates nothing in the place where the ids are to go."""
     gateway, old = AGateway(tmp_path), new_sqlite_url()
     await gateway.starts(old)
     trouble = await gateway.is_refused(history_url)
@@ -116,7 +119,7 @@ async def test_a_history_that_lacks_all_ids_is_refused_and_can_get_them(
 async def test_somebody_says_once_that_all_ids_are_lost(
     tmp_path: Path, new_sqlite_url: Callable[[], str], history_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After that, all gateways that had these ids start, and report it; no others do."""
+    """After that, all gateways that had these ids start, and report the loss; no other gateways start."""
     gateways, stranger = [AGateway(tmp_path, name) for name in ("a", "b")], AGateway(tmp_path, "c")
     lost, another = new_sqlite_url(), new_sqlite_url()
     for gateway in gateways:
@@ -137,7 +140,7 @@ async def test_somebody_says_once_that_all_ids_are_lost(
 
 
 async def test_a_journal_of_before_needs_the_history_of_before(tmp_path: Path, history_url: str) -> None:
-    """Such a gateway behaves like one whose history was moved by hand."""
+    """A gateway with a journal from an earlier version behaves like one whose history was moved by hand."""
     gateway = AGateway(tmp_path)
     await gateway.starts(f"sqlite:///{tmp_path}/history.sqlite")
     forget_lives(gateway.journal)

@@ -1,4 +1,6 @@
-"""A history is copied and continues in another database, while programs use it, and wherever the copy is killed."""
+"""A history is copied to another database and continues there, even if programs use it meanwhile and wherever the
+copying is killed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ BATCH = 3
 
 
 class Route:
-    """The place of a history, and where it goes."""
+    """The place of a history, and the place that it moves to."""
 
     def __init__(self, request: pytest.FixtureRequest, source: str, target: str) -> None:
         makers: dict[str, Callable[[], str]] = {"sqlite": request.getfixturevalue("new_sqlite_url")}
@@ -61,7 +63,7 @@ def finish(number: int) -> Finish:
 
 
 def fill(documents: Documents, count: int = 8) -> None:
-    """Add messages that have ended, one that has begun, a producer to be told, and a leader."""
+    """Add messages that have ended, one that has begun, reports that are due to a producer, and a leader."""
     documents.carry_out([finish(number) for number in range(count)])
     documents.carry_out([Begin(ORDERS, "begun", "gateway 1", 77)])
     documents.carry_out([Tell(armed(f"hook {number}", b"x")) for number in range(count // 2)])
@@ -96,7 +98,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> It
 def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_changed_meanwhile(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The changes are to rows already copied and to others: some are new, some are finished, and one is deleted."""
+    """The changes affect rows that were already copied, and other rows: some are new, some are finished, and one is
+    deleted.
+    """
     source, target = route.new_source(), route.new_target()
     numbers = itertools.count(100)
     with closing(opened(source)) as documents:
@@ -159,10 +163,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Iterator[list[int]]:
-    """Let the process end before its transaction number `moment
-
-    2` is committed, or right after.
-    """
+    """Let the process end before its transaction number `moment // 2` is committed, or right after."""
     begun, number = moving._Database.begun, itertools.count()
     seen = [0]
 
@@ -183,7 +184,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Iterator[list[int
 
 
 def layout_of(url: str) -> int | None:
-    """Return the layout that programs of all versions look at; None if there is nothing."""
+    """Return the layout number, which programs of all versions check; None if there is nothing."""
     engine = create_engine(url)
     try:
         with engine.begin() as db:
@@ -232,7 +233,7 @@ def test_wherever_a_copy_is_killed_it_goes_on_and_no_id_is_taken_in_both_places(
 def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program never pauses, and goes on until it hears that it cannot."""
+    """The program never pauses, and continues until it is told that it cannot."""
     monkeypatch.setattr(moving, "BATCH", 500)
     source, target = route.new_source(), route.new_target()
     taken, has_begun, is_over = list[str](), threading.Event(), threading.Event()
@@ -265,7 +266,9 @@ def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
 
 
 def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: Route) -> None:
-    """Otherwise the program would have seen a later time than the new place has, as if that were from a backup."""
+    """Otherwise, the program would have seen a later time than the new place, which would then look like a restored
+    backup.
+    """
     source, target = route.new_source(), route.new_target()
     passed_s = [0.0]
     documents = Documents(source, None, lambda: 100.0, lambda: passed_s[0])

@@ -1,4 +1,4 @@
-"""A history that an earlier mqproto has made continues with the current layout, with everything in it."""
+"""A history made by an earlier mqproto continues in the current layout, with everything in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = "gateway/orders"
 
 
 def make_earlier(url: str, layout: int = 1) -> None:
-    """Give a history an earlier layout: ids age by dates, and layout 1 does not state its number."""
+    """Give a history an earlier layout: in it, ids age by dates, and layout 1 does not state its own number."""
     engine = create_engine(url)
     with engine.begin() as db:
         db.execute(text("DROP INDEX document_history_age"))
@@ -39,14 +39,14 @@ def make_earlier(url: str, layout: int = 1) -> None:
 
 
 def forget_lives(journal: Path) -> None:
-    """Make a gateway's journal one from before histories had lives."""
+    """Make a gateway's journal look like one from before histories had lives."""
     with closing(sqlite3.connect(journal)) as db:
         db.execute("DROP TABLE history")
 
 
 @pytest.mark.long
 def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history_url: str) -> None:
-    """The dates of such a history come from an unknown clock."""
+    """The dates in a history of layout 2 come from an unknown clock."""
     passed_s = 0.0
 
     def opened() -> Documents:

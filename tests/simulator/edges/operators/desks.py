@@ -1,4 +1,4 @@
-"""Helpers for the tests of operators: nodes, messages that fail, and commands that are run beside them."""
+"""Helpers for the tests of operators: nodes, messages that fail, and commands that run meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ between = ["near", "far"]
 
 
 class Typed:
-    """Commands about the nodes of a topology that run in this process and hold the locks."""
+    """Runs commands about a topology's nodes, which run in this process and hold the locks."""
 
     def __init__(self, folder: Path, name: str, topology: str) -> None:
         self.file = folder / name
@@ -39,13 +39,13 @@ class Typed:
 
 
 async def fails(client: Client, node: str) -> None:
-    """Let the consumer refuse the first of `orders`, and return after its trigger has dealt with that."""
+    """Treat the first message of `orders` as a trigger does after its consumer has refused it."""
     async with client.transaction("orders") as taken:
         note = FailureNote(failure="business error", message=str(taken[0].id), queue=f"{node}\\orders")
         taken.send("errors", copy_for(taken[0], note))
 
 
 async def rejects(client: Client) -> None:
-    """Let an application reject the first of `orders`."""
+    """Let an application reject the first message of `orders`."""
     async with client.transaction("orders"):
         raise Reject

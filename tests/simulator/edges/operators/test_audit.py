@@ -1,4 +1,4 @@
-"""Audits of histories and logs only; the ways to end are tested in tests/simulator/rig/validation."""
+"""Audits of histories and logs only; how messages can end is tested in tests/simulator/rig/validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.simulator.edges.operators.desks import TWO, Typed
 
 
 async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tmp_path: Path) -> None:
-    """The history has forgotten the message, but a log may still have it. Nothing younger is excused by this."""
+    """The history has forgotten the message, but a log may still have it. No more recent message is excused by this."""
     typed = Typed(tmp_path, "two.toml", TWO)
     now_s, moment_s, passed_s = time.time(), 0.0, 0.0
     url = places.history_url(tmp_path)
@@ -61,7 +61,7 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
 
 @pytest.mark.long
 def test_what_reads_stores_and_logs_needs_nothing_of_those_who_send_or_decode_captures() -> None:
-    """These imports were half of the time that `failed list` took."""
+    """These imports used to take half of the time that `failed list` needed."""
     slow = ("structlog", "h11", "mqproto.captures.decode", "mqproto.simulator.edges.trigger.callee")
     asked = f"import mqproto.simulator.edges.operators.report, sys; print(*(set({slow}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Erased data is not in any file any more, unfinished messages are refused, and the trail of each message stays."""
+"""Erased data is no longer in any file, unfinished messages are refused, and the trail of each message stays."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ async def system(topology: Topology, folder: Path, url: str) -> AsyncIterator[Sy
 
 
 async def all_ends(two: System) -> None:
-    """One message is received, one is a dead letter, one is in an error queue, one waits; two are also journaled."""
+    """Let one message be received, one become a dead letter, one end in an error queue, and one wait.
+
+    Two of them are also journaled.
+    """
     await two.post("received")
     await two.far.receive("orders")
     await two.until_state("received", "received")

@@ -1,4 +1,4 @@
-"""Failed messages are listed, tried again under the same id and in their order, or resolved."""
+"""Failed messages are listed, then either tried again under the same id and in their order, or resolved."""
 
 from __future__ import annotations
 
@@ -206,7 +206,9 @@ async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_ord
 async def test_dead_letters_are_on_the_same_desk(
     desk: Client, topology: Topology, tmp_path: Path, where: str
 ) -> None:
-    """The dead letters are in the system's queue, and in one that their application chose, with a trigger's copies."""
+    """The dead letters are in the system's queue, or in one that their application chose, next to a trigger's
+    copies.
+    """
     typed = Typed(tmp_path, "desk.toml", DESK)
     sent = []
     wishes: DraftOptions = {"transactional": True, "journal_negative": True, "dead_letter_queue": where}
@@ -332,7 +334,9 @@ async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
 async def test_a_message_that_is_sent_once_more_has_another_life_whichever_command_sent_it(
     desk: Client, history: DocumentHistory, tmp_path: Path, words: tuple[str, ...], attempts: int
 ) -> None:
-    """The history keeps the first life; programs that wait for the message's end then also wait for the next one."""
+    """The history keeps the first life; programs that wait for the message's end then also wait for the end of the next
+    life.
+    """
     named = Envelope(producer_key="order-1").as_extension()
     await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
     [first] = await desk.peek("orders")
@@ -353,7 +357,9 @@ async def test_a_message_that_is_sent_once_more_has_another_life_whichever_comma
 async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_explained(
     desk: Client, history: DocumentHistory, tmp_path: Path
 ) -> None:
-    """A message is named by its identifier, a later life's, or its producer's id; no queue has any of them."""
+    """A message is named by its own identifier, by that of a later life, or by its producer's id; the message is in no
+    queue.
+    """
     for number in (1, 11, 12):
         accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
         await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)
@@ -381,7 +387,9 @@ async def test_a_limit_is_for_the_first_of_them(desk: Client, tmp_path: Path) ->
 async def test_a_dead_letter_is_dated_by_when_it_failed(
     desk: Client, topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
-    """The history has the date from an acknowledgment; otherwise the message's lifetime or its node's log shows it."""
+    """The history has the date from an acknowledgment; otherwise the message's lifetime or its node's log gives the
+    date.
+    """
     place, unknown = Place(topology, tmp_path), Unknown()
     await desk.send("orders", b"late", transactional=True, journal_negative=True, time_to_be_received_s=1)
 
@@ -446,7 +454,9 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
 
 
 async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:
-    """Otherwise a sender could have an operator send its message to any other queue, and have its id settled."""
+    """Otherwise, a sender could have an operator send its message to any other queue, and have the message's id
+    settled.
+    """
     typed = Typed(tmp_path, "desk.toml", DESK)
     [other] = await desk.send_many("notes", [Draft(body=b"other", transactional=True)])
     named = message_identifier.encode(MessageIdentifier(other.manager, other.ordinal))
@@ -464,7 +474,7 @@ async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Pa
 
 
 def test_a_copy_is_a_trigger_s_by_where_it_comes_from(topology: Topology) -> None:
-    """A copy is in another queue than the one that it names, and comes from the node that has that queue."""
+    """A copy is in a different queue from the one that it names, and comes from the node that has the named queue."""
     ours, theirs = topology.nodes["desk"].guid, Guid(bytes(15) + b"1")
     for source, where, is_copy in (
         (ours, "errors", True),

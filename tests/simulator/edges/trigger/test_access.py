@@ -19,7 +19,7 @@ CALL = Call(
     message="GUID\\1", key="order-17", delivery_count=1, body=b"one", forwarded={"ce-id": "1", "x-a": "no"}
 )
 OURS, THEIRS = trustme.CA(), trustme.CA()
-"""An authority of this place, and one of the callers."""
+"""Two certificate authorities: our own, and that of the callers."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def ca(tmp_path: Path) -> Path:
 
 
 def showing(host: str = "127.0.0.1", clients: trustme.CA | None = None) -> ssl.SSLContext:
-    """Return a server's end of TLS."""
+    """Return a server's TLS settings."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     OURS.issue_cert(host).configure_cert(context)
     if clients is not None:

@@ -1,4 +1,4 @@
-"""When a queue is held, for how long, and whose attempts that uses up."""
+"""When a queue is held, for how long, and which messages' attempts that uses up."""
 
 from __future__ import annotations
 

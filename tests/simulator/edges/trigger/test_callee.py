@@ -209,7 +209,7 @@ async def post(*cues: Reply | None, error_field: str = "") -> tuple[HttpConsumer
     ],
 )
 async def test_each_call_is_one_request_whatever_is_answered(cue: Reply | None, attempt: Attempt) -> None:
-    """Reliable messaging, Do NOT Use Biz Service Retries. Redirections are not followed, nothing is unpacked."""
+    """Reliable messaging, Do NOT Use Biz Service Retries. Redirections are not followed, and nothing is unpacked."""
     consumer, attempts = await post(cue, OK)
     assert attempts == [attempt, SUCCEEDED]
     assert consumer.bodies == [b"one", b"one"]

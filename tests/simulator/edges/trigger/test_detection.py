@@ -1,4 +1,4 @@
-"""The three steps with a document history, on SQLite and PostgreSQL, and without one: when a consumer is called twice.
+"""When a consumer is called twice: the three steps with a document history, on SQLite and PostgreSQL, and without one.
 
 Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
 """
@@ -43,7 +43,7 @@ async def history(history_url: str) -> AsyncIterator[DocumentHistory]:
 async def test_what_a_message_is_follows_from_what_was_recorded_of_it(
     history: DocumentHistory, attempt: Attempt | None, verdict: Verdict
 ) -> None:
-    """Duplicate detection, step 2 and the first two notes: over the life of a trigger."""
+    """Duplicate detection, step 2 and the first two notes: they also hold after the trigger has been started again."""
     first = Detection("orders", "trigger", history)
     assert (await first.judge(call())).verdict is NEW
     if attempt is not None:
@@ -104,7 +104,7 @@ async def test_of_many_who_judge_one_message_at_a_time_one_finds_it_new(history:
 async def test_an_attempt_has_the_delivery_count_or_the_number_that_history_and_memory_know(
     history: DocumentHistory,
 ) -> None:
-    """Duplicate detection, notes: the delivery count is what has a maximum."""
+    """Duplicate detection, notes: the maximum applies to the delivery count."""
     detection = Detection("orders", "trigger", history)
     for delivery_count, attempt in ((1, 1), (2, 2), (-1, 3), (9, 9), (-1, 5)):
         assert (await detection.judge(call(delivery_count))).attempt == attempt

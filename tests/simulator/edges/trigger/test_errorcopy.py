@@ -1,4 +1,4 @@
-"""A copy in an error queue is the message itself, and says why it is there."""
+"""A copy in an error queue is the message itself, with the reason why it is there."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def message(number: int) -> ReceivedMessage:
 async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever a program dies, the next message was not tried before the history knew about the previous one."""
+    """Whenever a program dies, the history already knew how the previous message had ended before the next one was
+    tried.
+    """
     transactions: list[list[str]] = []
     carry_out = Documents._transaction
 

@@ -1,4 +1,6 @@
-"""Which trigger delivers from a queue: the leader while it reports, and the next after a lease of silence."""
+"""Which trigger delivers from a queue: the leader as long as it reports, and the next trigger after the leader has been
+silent for a lease.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tests.simulator.running import Log
 SCOPE = "trigger/orders"
 LEASE_S = 10.0
 opened = partial(open_history, clock=lambda: 0.0)
-"""Open a history with epochs from 1."""
+"""Open a history whose epochs begin at 1."""
 
 
 class Standing:

@@ -43,7 +43,7 @@ def says(status: object) -> Reply:
     ],
 )
 async def test_what_a_resolver_behind_http_says(cue: Reply | None, verdict: Verdict | None) -> None:
-    """Duplicate detection, step 3: NEW, DUPLICATE, IN_DOUBT; the rest is our reading."""
+    """Duplicate detection, step 3: NEW, DUPLICATE, IN_DOUBT; the rest is our interpretation."""
     consumer = HttpConsumer(cue)
     async with listening(consumer), endpoint(consumer.url) as found:
         resolution = await HttpResolver(found).resolve(CALL)

@@ -1,6 +1,6 @@
 """`mqproto trigger` as a process: its options, and the state that it leaves when it is killed.
 
-Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
+Reliable messaging is "Transactions in OSB. Reliable Messaging". Duplicate detection is "Summary of Duplicate Detection
 Process for JMS Triggers".
 """
 
@@ -57,7 +57,9 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 async def running_trigger(
     file: Path, *options: str, queue: str = "orders", name: str = "trigger"
 ) -> AsyncIterator[Fork]:
-    """Run a trigger that is ready; its standard error output is in `NAME.screen` beside the file."""
+    """Run a trigger, and yield it once it is ready; its standard error output goes to `NAME.screen` next to the
+    file.
+    """
     place = ("--directory", str(file.parent), "--name", name)
     with (file.parent / f"{name}.screen").open("ab") as screen:
         process = await TRIGGERS.start(
@@ -80,7 +82,7 @@ async def running_trigger(
 
 
 async def ended(process: Fork, number: signal.Signals) -> int:
-    """Return the exit status after a signal."""
+    """Send a signal to a process; return its exit status."""
     process.send_signal(number)
     return await process.wait()
 
@@ -212,7 +214,7 @@ async def test_without_one_the_sender_has_a_dead_letter(desk: Client, file: Path
 async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
     desk: Client, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A trigger that is killed and started again continues the pause, and calls no consumer before its end."""
+    """A trigger that is killed and started again continues the pause, and calls no consumer before the pause ends."""
     consumer = HttpConsumer(otherwise=Reply(503))
     options = ("--breaker", "1", "--interval", "1000", "--max-delay", "1000")
     place = ("--topology", str(file), "--directory", str(file.parent))
@@ -257,7 +259,9 @@ async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
 
 
 class Unreliable(HttpConsumer):
-    """Processes each message once, by its key, and answers at random; at some messages its caller is killed."""
+    """A consumer that processes each message once, by its key, and answers at random; at some messages, it has its
+    caller killed.
+    """
 
     def __init__(self, seed: int, kills: set[bytes]) -> None:
         super().__init__()
@@ -416,7 +420,7 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
 
 
 async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(file: Path) -> None:
-    """Under a service manager, both may start at the same moment."""
+    """Under a service manager, the trigger and the node may start at the same moment."""
     topology = parse(TOPOLOGY, str(file)).with_free_ports()
     async with running_with_client(topology, "desk", file.parent) as client:
         await client.make("made", transactional=True)

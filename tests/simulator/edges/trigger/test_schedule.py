@@ -1,4 +1,4 @@
-"""A schedule against a queue that is a list: each group is attempted in order, and nothing is forgotten."""
+"""A schedule for a queue that is a list: each group is attempted in order, and nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY_S = 10.0
 
 
 class Desk:
-    """A queue of messages in groups, numbered in order, and the attempts at them."""
+    """A queue of messages in groups, numbered in order, and the attempts to process them."""
 
     def __init__(self, schedule: Schedule[int], groups: list[str]) -> None:
         self.schedule = schedule
@@ -94,7 +94,7 @@ class Desk:
         self.schedule.settled(number)
 
     def break_connection(self) -> None:
-        """Make all leases void; running attempts notice it."""
+        """Make all leases void; the running attempts end with them."""
         if self.asking:
             self.asking = False
             self.schedule.not_answered()

@@ -1,6 +1,6 @@
-"""Two triggers of one queue, as processes: the second stands by, and takes over without calling twice or too early.
+"""Two triggers for one queue, as processes: the second stands by, and takes over without calling twice or too early.
 
-Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
+Reliable messaging is "Transactions in OSB. Reliable Messaging". Duplicate detection is "Summary of Duplicate Detection
 Process for JMS Triggers".
 """
 
@@ -45,7 +45,9 @@ QUICK: Final = (
 
 
 async def stopped(process: Fork, directory: Path) -> None:
-    """Stop a process with a signal, but not while it writes: it would keep an SQLite file locked until it goes on."""
+    """Stop a process with a signal, but not while it writes: otherwise, it would keep an SQLite file locked until it
+    continues.
+    """
     while True:
         process.send_signal(signal.SIGSTOP)
         await until(lambda: is_stopped(process))
@@ -63,13 +65,15 @@ async def is_stopped(process: Fork) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """Return the state of a process, as Linux reports it; other systems do not tell, so there it counts as stopped."""
+    """Return the state of a process, as Linux reports it; on systems that do not report it, the process counts as
+    stopped.
+    """
     status = Path(f"/proc/{pid}/stat")
     return status.read_text().rpartition(")")[2].split()[0] if status.exists() else "T"
 
 
 def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
-    """Return the lines of one kind in a trigger's log."""
+    """Return the lines of a trigger's log that are about one kind of event."""
     said = (file.parent / f"desk-{name}.log").read_text().splitlines()
     return [line for line in map(json.loads, said) if line["event"] == event]
 
@@ -77,7 +81,9 @@ def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
 async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_its_call_is_in_doubt(
     desk: Client, file: Path
 ) -> None:
-    """Duplicate detection, step 2: a message started but not completed is in doubt; the first stays the first."""
+    """Duplicate detection, step 2: a message that was started but not completed is in doubt. The first message stays
+    the first.
+    """
     consumer = HttpConsumer()
     asked, may_answer, answered = trio.Event(), trio.Event(), trio.Event()
 
@@ -142,7 +148,9 @@ async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_
 
 
 def in_their_epoch(calls: list[Seen]) -> list[bytes]:
-    """Return the bodies that a consumer takes if it refuses calls from former leaders, which cannot be called back."""
+    """Return the bodies that a consumer accepts if it refuses calls from former leaders, since their calls cannot be
+    withdrawn.
+    """
     last, taken = 0, []
     for seen in calls:
         epoch = int(seen.headers["mq-epoch"])
@@ -156,7 +164,7 @@ def in_their_epoch(calls: list[Seen]) -> list[bytes]:
 async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order_or_is_in_doubt(
     desk: Client, file: Path, seed: int
 ) -> None:
-    """`make standby` strikes 200 times; MQPROTO_STANDBY_STRIKES is the number."""
+    """`make standby` kills or stops a trigger 200 times; MQPROTO_STANDBY_STRIKES sets this number."""
     dice = random.Random(seed)
     consumer = HttpConsumer()
     reached = trio.Event()

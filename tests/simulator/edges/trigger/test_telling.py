@@ -1,4 +1,6 @@
-"""Producers are told by HTTP how each message ended, until they have received it, by rules that consumers know."""
+"""Producers are told over HTTP how each message ended, repeatedly until they have received it, by the rules that also
+apply to consumers.
+"""
 
 from __future__ import annotations
 
@@ -226,7 +228,7 @@ async def confirm(history: DocumentHistory) -> None:
 
 @pytest.mark.parametrize("steps", [(accept, confirm), (confirm, accept)])
 async def test_an_end_is_told_whichever_the_history_hears_of_first(history_url: str, steps: Any) -> None:
-    """Confirmations and the gateway each look, after their own report, whether the other's is there."""
+    """Confirmations and the gateway each report; after its own report, each checks whether the other's is there."""
     async with open_history(history_url) as history:
         for number, step in enumerate(steps):
             assert await told(history) == []
@@ -286,7 +288,7 @@ async def test_one_life_is_told_at_a_time(history_url: str) -> None:
 async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_its_extension(
     history_url: str, key: str
 ) -> None:
-    """Such a life has ended before anybody knows which programs wait for that."""
+    """Such a life has ended before anybody knows which programs wait for its end."""
     async with open_history(history_url) as history:
         await accept(history)
         await history.finish(ENDS, "message 2", Attempt.SUCCEEDED, RECEIVED)
@@ -299,7 +301,7 @@ async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_i
 
 @pytest.mark.parametrize("layout", [2, 3])
 async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: str, layout: int) -> None:
-    """This covers hooks and callbacks; a message whose reports were sent and not kept has another life."""
+    """This covers hooks and callbacks. A message whose reports were sent but not kept has another life."""
     async with open_history(history_url) as history:
         await accept(history)
     hook = json.dumps(

@@ -1,4 +1,4 @@
-"""A trigger calls its consumer once for each message if it can be reached, in order, whatever fails.
+"""A trigger calls its consumer, whenever it can be reached, once for each message, in order, whatever fails.
 
 Tests cite "Transactions in OSB. Reliable Messaging" as reliable messaging, and "Summary of Duplicate Detection Process
 for JMS Triggers" as duplicate detection, each with the heading.
@@ -92,7 +92,7 @@ async def history(history_url: str) -> AsyncIterator[DocumentHistory]:
 
 
 class Start:
-    """Starts triggers; their log is the result."""
+    """Starts triggers; each call returns the trigger's log."""
 
     def __init__(self, topology: Topology, directory: Path, nursery: trio.Nursery) -> None:
         self._connect = partial(connect, topology, "desk", directory)
@@ -153,7 +153,7 @@ async def taken_from(desk: Client, queue: str) -> list[ReceivedMessage]:
 
 
 def story(log: Log) -> list[str]:
-    """Return the waypoints of a log, in order."""
+    """Return the waypoints in a log, in order of time."""
     lines = [line for word in WAYPOINTS for line in log.lines(word)]
     return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]
 
@@ -214,7 +214,9 @@ async def test_after_a_business_error_it_is_reported_and_discarded_and_never_red
 
 @pytest.mark.parametrize("cue", [ERROR, Reply(503), DROP, Reply(200, b"half", cut=2), Reply(404, b"<html>")])
 async def test_after_a_system_error_it_is_redelivered(desk: Client, start: Start, cue: Reply | None) -> None:
-    """Reliable messaging, Message Consumer Rules: it may or may not have been received; it must be redelivered."""
+    """Reliable messaging, Message Consumer Rules: the message may or may not have been received; it must be
+    redelivered.
+    """
     consumer = HttpConsumer(cue)
     async with called_over_http(consumer) as callee:
         log = start(callee, detects=False)
@@ -260,7 +262,7 @@ async def test_a_consumer_that_is_not_there_is_called_when_it_is(desk: Client, s
 
 
 async def test_the_response_is_awaited_in_the_transaction_of_the_read(desk: Client, start: Start) -> None:
-    """Reliable messaging, Why Response in the Same Trasaction? Until the answer has come, the message stays."""
+    """Reliable messaging, Why Response in the Same Trasaction? The message stays until the answer has arrived."""
     asked, may_answer = trio.Event(), trio.Event()
 
     async def slow(call: Call) -> None:
@@ -288,7 +290,9 @@ async def test_one_delivery_is_one_call(desk: Client, start: Start) -> None:
 
 
 async def test_a_message_that_fails_keeps_its_place(desk: Client, start: Start) -> None:
-    """Reliable messaging, Do NOT Re-Insert into Queue in Code: the first does not become the last, or another one."""
+    """Reliable messaging, Do NOT Re-Insert into Queue in Code: the first message becomes neither the last nor a
+    different one.
+    """
     says = Says(FOR_NOW, FOR_NOW)
     log = start(says, detects=False)
     sent = await send(desk, b"one", b"two", b"three")
@@ -298,7 +302,9 @@ async def test_a_message_that_fails_keeps_its_place(desk: Client, start: Start) 
 
 
 async def test_while_a_message_waits_for_its_next_attempt_nobody_holds_it(desk: Client, start: Start) -> None:
-    """Reliable messaging, Do NOT Use Biz Service Retries: retries hold no thread, and the message is in its queue."""
+    """Reliable messaging, Do NOT Use Biz Service Retries: retries hold no thread, and the message stays in its
+    queue.
+    """
     says = Says(FOR_NOW)
     log = start(says, Policy(retries=Retries(interval_s=3_600, limit_s=3_600)), detects=False)
     await send(desk, b"one")
@@ -333,7 +339,7 @@ async def test_the_log_has_one_line_for_each_waypoint_and_no_traceback(desk: Cli
 async def test_step_1_a_second_delivery_is_in_doubt_without_history_and_resolver(
     desk: Client, start: Start
 ) -> None:
-    """Duplicate detection, step 1: it is acknowledged, and not executed."""
+    """Duplicate detection, step 1: the second delivery is acknowledged, and not executed."""
     says = Says(FOR_NOW)
     log = start(says)
     [sent] = await send(desk, b"one")
@@ -372,7 +378,7 @@ async def test_step_3_the_resolver_decides(
 async def test_a_resolver_that_fails_leaves_the_message_in_doubt_and_one_that_is_away_is_asked_again(
     desk: Client, start: Start
 ) -> None:
-    """Duplicate detection, step 3: the outcome of a message if the resolver raises an error is our interpretation."""
+    """Duplicate detection, step 3: what becomes of a message if the resolver raises an error is our interpretation."""
     failures: list[Exception] = [TimeoutError("the database is away"), ValueError("no such order")]
 
     def fails(call: Call) -> str:
@@ -401,7 +407,9 @@ async def test_notes_after_a_transient_error_a_message_is_new_with_document_hist
 async def test_notes_after_a_fatal_error_a_message_is_rejected_and_reported_with_document_history(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
-    """Duplicate detection, second note: the next time it is received; here under its producer's id."""
+    """Duplicate detection, second note: this happens the next time the message is received, here under its producer's
+    id.
+    """
     says = Says(FOR_GOOD)
     log = start(says, history=history)
     extension = Envelope(producer_key="order-17").as_extension()
@@ -436,7 +444,9 @@ async def test_notes_without_history_a_failure_is_reported_at_the_maximum_delive
 async def test_what_was_given_up_may_be_sent_once_more_under_the_same_key(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
-    """Duplicate detection, first note: after a transient error it is new; so is one that a person sends again."""
+    """Duplicate detection, first note: after a transient error a message is new; so is one that a person sends
+    again.
+    """
     says = Says(*[FOR_NOW] * SOON.attempts)
     log = start(says, history=history)
     extension = Envelope(producer_key="order-17").as_extension()
@@ -515,7 +525,7 @@ async def test_a_message_goes_by_its_uuid_and_without_one_by_its_identifier(
 
 
 async def test_the_consumer_is_told_what_the_producer_said(desk: Client, start: Start) -> None:
-    """Reliable messaging, Eliminating Duplicates on the Consumer: it gets the id that the producer chose."""
+    """Reliable messaging, Eliminating Duplicates on the Consumer: the consumer gets the id that the producer chose."""
     consumer = HttpConsumer()
     extension = Envelope(content_type="application/json", producer_key="order-17").as_extension()
     async with called_over_http(consumer) as callee:
@@ -823,7 +833,7 @@ async def test_a_trigger_that_stops_lets_the_call_in_hand_come_to_its_end(desk: 
 async def test_a_message_that_comes_while_another_trigger_takes_over_is_let_go(
     desk: Client, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message was received just after all messages held before it had been let go."""
+    """The message is received just after the trigger has let go of all messages that it held."""
     hold, consumer, late = Trigger._hold, HttpConsumer(), []
 
     async def hold_late(trigger: Trigger, message: ReceivedMessage) -> Any:

@@ -19,7 +19,7 @@ from tests.examples import DESTINATION
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[set[str], int]]:
-    """Run a server that reads and sends nothing; return the addresses that call it, and its port."""
+    """Run a server that reads and sends nothing; yield the addresses that connect to it, and its port."""
     hosts: set[str] = set()
 
     async def serve(stream: trio.SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""The attacks to run: those that once did harm come first, each in one form, then in the next."""
+"""The attacks to run: those that once did harm come first. Each is run in one form before any is run in the next."""
 
 from __future__ import annotations
 

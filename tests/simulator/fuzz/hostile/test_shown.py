@@ -19,7 +19,7 @@ from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 
 def ending_with(monkeypatch: pytest.MonkeyPatch, *ordeals: Ordeal) -> list[HostilePlan]:
-    """Let each run end with these attacks; return the requests."""
+    """Make each run end with these attacks; return a list that collects the requested plans."""
     plans = []
 
     async def run(plan: HostilePlan, show: Callable[[Ordeal], None]) -> Report:

@@ -1,4 +1,4 @@
-"""A short run of `mqproto fuzz strangers`; and that it finds harmful faults."""
+"""A short run of `mqproto fuzz strangers`, and tests that show that it finds harmful faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def entries_of(folder: Path) -> list[Path]:
 async def test_harm_is_found_where_an_address_proves_who_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without TLS, a caller at a neighbour's own address counts as that neighbour, and may send before its messages."""
+    """Without TLS, a caller from a neighbor's own address counts as that neighbor, and may send before the real
+    neighbor's messages.
+    """
 
     def without_tls(network: str, folder: Path, *, tls: bool) -> Topology:
         return topology_of(network, folder, tls=False)

@@ -1,4 +1,4 @@
-"""The cost that an attack may have: each bound, just kept and just broken."""
+"""The cost that an attack may cause: each bound is tested when it is just kept, and just exceeded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.simulator.rig.verdict import RunOracle
 
 
 def an_ordeal() -> Ordeal:
-    """Return a run at every bound, but beyond none."""
+    """Return an attack that reaches every bound, and exceeds none."""
     return Ordeal(
         tactic="forged sources",
         form="one attacker",

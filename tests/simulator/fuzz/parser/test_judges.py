@@ -1,4 +1,4 @@
-"""Judges: what a foreign parser may do, and which findings are the same fault."""
+"""Judges: what a foreign parser may do, and which findings show the same fault."""
 
 from __future__ import annotations
 

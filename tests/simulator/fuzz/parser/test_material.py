@@ -1,4 +1,6 @@
-"""Inputs that are not packets: mutated by bytes and by words, the same for the same seed, and never too large."""
+"""Inputs that are not packets: mutated byte by byte and word by word, the same for the same seed, and never too
+large.
+"""
 
 from __future__ import annotations
 

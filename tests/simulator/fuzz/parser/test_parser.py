@@ -1,4 +1,6 @@
-"""Fuzzing a parser: ours resists, each class of bug that broke Microsoft's is found, and a seed repeats everything."""
+"""Fuzzing a parser: ours resists, each class of bug that broke Microsoft's parser is found, and a seed repeats
+everything.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SEEN: list[bytes] = []
 
 
 def remember(data: bytes) -> None:
-    """A target."""
+    """A target that only remembers its inputs."""
     SEEN.append(data)
 
 
@@ -32,7 +34,7 @@ def stumble(data: bytes) -> None:
 
 
 def exit_early(data: bytes) -> None:
-    """A target that ends the process of its caller."""
+    """A target that ends its caller's process."""
     if len(data) < 16:
         raise SystemExit(3)
 
@@ -94,9 +96,10 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
 
 @pytest.mark.long
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
-    """This runs in a separate process, because a limit would be small beside the memory of other tests in this one.
+    """This runs in a separate process, because the limit would be small compared to the memory that other tests use in
+    this one.
 
-    100 MB is not a power of two: a count whose bytes are all zero except for one cannot announce exactly that.
+    100 MB is not a power of two: a count in which only one byte is not zero cannot announce exactly that size.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         name = f"{planted.__name__}:preallocated"

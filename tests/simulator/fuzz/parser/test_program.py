@@ -23,7 +23,7 @@ from tests.test_readme import blocks_of
 
 
 def program(folder: Path, text: str) -> str:
-    """Return the command of a program in Python that has the packet in `data`."""
+    """Return the command that runs a Python program with this text, which finds the packet in `data`."""
     path = folder / "a_program.py"
     path.write_text("import os, sys, time\ndata = sys.stdin.buffer.read()\n" + textwrap.dedent(text))
     # Without its site it starts in half the time.
@@ -96,7 +96,10 @@ def test_the_command_takes_a_program(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def looping(folder: Path, text: str) -> str:
-    """Return the command of a program in Python that reads packets, each into `data`, until there are no more."""
+    """Return the command that runs this text in a loop, as a Python program, until there are no more packets.
+
+    Each packet is read into `data`.
+    """
     path = folder / "a_loop.py"
     body = textwrap.indent(textwrap.dedent(text), "    ")
     path.write_text(

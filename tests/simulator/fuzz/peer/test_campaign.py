@@ -31,7 +31,7 @@ QUICK = Options(patience_s=0.7)
 QUEUE: Final = r"TCP:127.0.0.1\private$\notes"
 """The default destination of messages."""
 SEEDS: Final = 2_000
-"""The number of seeds among which one is looked for that finds a planted crash at once."""
+"""The number of seeds to try in the search for one that finds a planted crash at once."""
 
 
 async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes: Any) -> Report:
@@ -134,10 +134,11 @@ def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
 
 
 def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
-    """Return the first seeds of campaigns with `deadly_count` deadly lies among the first twenty cases.
+    """Return the first `count` seeds of campaigns that have enough deadly lies.
 
-    With other seeds each campaign takes hundreds of cases. They are searched for, because every new lie changes the
-    order of all lies. Case 0 tells no lie, and takes the turn of one.
+    They have at least `deadly_count` of these lies among the first twenty cases. With other seeds, each campaign takes
+    hundreds of cases. The seeds are searched for because every new lie changes the order of all lies. Case 0 tells no
+    lie, but uses up the turn of one.
     """
 
     def is_short(seed: int) -> bool:
@@ -210,7 +211,7 @@ async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(
 
 
 async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
-    """This is wall-clock time, on a machine that may have other work."""
+    """The time is wall-clock time, on a machine that may have other work."""
     report = await fuzzed(Peer(), tmp_path, Options(), seconds=0.4)
     assert report.findings.lines() == []
     assert report.ended == ""

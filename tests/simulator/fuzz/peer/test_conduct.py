@@ -1,4 +1,4 @@
-"""A peer's obligations, and the packets that it may send: the acceptor's side of 3.1.5, judged."""
+"""A peer's obligations, and the packets that it may send: the acceptor's side of 3.1.5 is judged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECOVERABLE = a_user_message(recoverable=True)
 
 
 def conduct(*packets: tuple[str, Packet]) -> Conduct:
-    """Return a connection with these packets sent and received, in turn."""
+    """Return the judge of a connection on which these packets were sent and received, in this order."""
     judge = Conduct(DESTINATION)
     for who, packet in packets:
         (judge.said if who == "we" else judge.heard)(encode_packet(packet))

@@ -1,4 +1,6 @@
-"""Cases by their numbers: each kind occurs, the same each time, and no lie is repeated before all have been told."""
+"""Cases by number: each kind occurs, a number always gives the same case, and no lie is repeated before all have been
+told.
+"""
 
 from __future__ import annotations
 

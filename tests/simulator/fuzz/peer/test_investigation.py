@@ -26,7 +26,7 @@ HANGS = Fault(PeerFailure.HANGS, "it owes an answer", "1 s long")
 
 
 def a_case(*places: int, kind: str = "kind") -> Case:
-    """Return a case with a packet that has other bytes at these places."""
+    """Return a case with a packet whose bytes at these places are changed."""
     data = bytes(byte ^ 0xFF if at in places else byte for at, byte in enumerate(PACKET))
     return Case(kind, "name", (Step(Act.SEND, 0, data, was=PACKET if places else b""),), SENDER, SENT_S)
 

@@ -1,4 +1,4 @@
-"""`mqproto fuzz peer` on the command line, against a real node and against servers that are not one."""
+"""`mqproto fuzz peer` on the command line, against a real node and against servers that are not queue managers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulator.running import Log, processes, running
 
 
 async def typed(*arguments: str) -> int:
-    """Return how a command ends, while this test does other things."""
+    """Return the exit status of a command, while this test does other things."""
     return await trio.to_thread.run_sync(partial(run_command, ["fuzz", *arguments]))
 
 
@@ -121,7 +121,7 @@ def test_misuse_is_one_line_and_status_2(
 
 
 class Foreign(Peer):
-    """A server that is not a queue manager: it greets every caller."""
+    """A server that is not a queue manager: it greets every caller in another protocol."""
 
     async def received(self, session: object, data: bytes) -> bytes:
         return b"220 mail.example ESMTP\r\n"
@@ -135,7 +135,7 @@ class Closes(Peer):
 
 
 class Refuses(Peer):
-    """A queue manager that takes no more sessions."""
+    """A queue manager that accepts no more sessions."""
 
     async def opened(self, session: Session) -> None:
         session.data.admit = lambda data, manager, now: "it has sessions enough"

@@ -1,4 +1,4 @@
-"""The peer's process: whether it lives, and how much memory it has."""
+"""The peer's process: whether it is alive, and how much memory it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: stored in files and read back unchanged, told again by another speaker, and combined."""
+"""Cases: they are stored in files and read back unchanged, retold by another speaker, and combined."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ TARGET = PeerTarget(
 )
 
 LONGEST_BYTES = 64 * 2**20
-"""The approximate limit on what a tactic sends, in bytes: 16 connections with 4 MiB each, all of it one string."""
+"""The approximate limit, in bytes, on what a tactic sends: 16 connections send 4 MiB each, all of it one string."""
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The user that the kernel names at the other end of a socket."""
+"""The user at the other end of a socket, as the kernel names it."""
 
 from __future__ import annotations
 

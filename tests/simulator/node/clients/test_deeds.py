@@ -1,4 +1,6 @@
-"""Who changed what: a line for each order; for messages sent and taken, a line for the first and for the sum."""
+"""Who changed what: each order has a line; for messages sent or taken, the first one has a line, and their sum
+has one.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +201,9 @@ async def test_an_order_that_was_refused_or_repeated_is_no_deed(topology: Topolo
 
 
 async def test_nothing_happens_before_its_line_is_written(topology: Topology, tmp_path: Path) -> None:
-    """Steps of messages are written once they are on disk, so the user who deleted them must be named before."""
+    """The steps of messages are logged once they are on disk, so the user who deletes messages must be named before
+    that.
+    """
     log = Log()
     async with running(topology, "shop", tmp_path, log), connect(topology, "shop", tmp_path) as client:
         await client.send("orders", b"one", transactional=True)

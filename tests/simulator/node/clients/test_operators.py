@@ -56,14 +56,14 @@ def topology() -> Topology:
 
 @pytest.fixture
 async def alone(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of `a`, whose neighbour does not run."""
+    """A client of `a`, whose neighbor is not running."""
     async with running_with_client(topology, "a", tmp_path) as client:
         yield client
 
 
 @asynccontextmanager
 async def two(topology: Topology, tmp_path: Path) -> AsyncIterator[tuple[Client, Client]]:
-    """A client of each node."""
+    """Run both nodes; yield a client of each."""
     async with (
         running_with_client(topology, "a", tmp_path) as a,
         running_with_client(topology, "b", tmp_path) as b,
@@ -191,7 +191,7 @@ async def test_what_was_said_to_be_purged_does_not_come_back_after_a_kill(
 async def test_who_asks_again_when_a_kill_interrupted_a_purge_is_told_what_was_to_go_and_purges_nothing_more(
     queue: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client repeats the request by itself, with the same identifier, as soon as the node is there."""
+    """The client repeats the request by itself, with the same identifier, as soon as the node is back."""
     commit, slices = Store.commit, 0
 
     def dies_in_the_middle(store: Store, writes: Writes) -> None:
@@ -549,7 +549,7 @@ async def test_an_acknowledgment_queue_is_explained_by_its_own_name(
 async def test_a_message_that_cannot_be_read_is_named_and_no_question_about_it_ends_the_node(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """One byte of the message's header was damaged while it waited, in a way that the store could not see."""
+    """While the message waited, one byte of its header was damaged in a way that the store could not see."""
     async with running_with_client(topology, "a", tmp_path) as client:
         identifier = await client.send(NOTES, b"spoilt", recoverable=True)
     with Store(store_path(tmp_path, "a"), identifier.manager) as store:

@@ -1,4 +1,4 @@
-"""How long receives wait: each to its own deadline, and those that have ended wake nobody."""
+"""How long receives wait: each waits until its own deadline, and one that has ended wakes nobody."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqproto.simulator.node.clients.patience import Patience
 
 
 class Receives:
-    """The receives that wait, and when others were given up."""
+    """The receives that wait, and the times at which others were given up."""
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()

@@ -1,4 +1,4 @@
-"""A node's memory of clients that invoke numbered operations: it survives restarts, but does not last for ever."""
+"""A node's memory of clients that invoke numbered operations: it survives restarts, but does not last forever."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATES = cycle([0, 4 * 10**9, START_S])
 
 
 class Machine:
-    """A node's core and disk, with only the performers on it."""
+    """A node's core and disk, which only the performers use."""
 
     def __init__(self) -> None:
         self.disk = Disk()
@@ -54,7 +54,10 @@ class Machine:
         return Moment(uptime_ms=(self.now_s - self.started_s) * 1_000, utc_s=next(DATES))
 
     def connect(self, invoker: bytes = ONE, *, lasting: bool = False, following: int | None = None) -> bool:
-        """Introduce an invoker as it does by itself, with its latest knowledge; return whether it is remembered."""
+        """Introduce an invoker as it would do itself, with the latest birth that it knows.
+
+        Return whether it is remembered.
+        """
         birth, remembered = self.performers.connected(
             invoker, self.now, lasting=lasting, birth=self.births.get(invoker, b""), following=following
         )
@@ -79,7 +82,7 @@ class Machine:
             self.disk.commit(writes)
 
     def invoke(self, identifier: int, *, invoker: bytes = ONE, lasting: bool = False) -> bytes | None:
-        """Invoke an operation, after an introduction if there was none; return the result."""
+        """Invoke an operation, after introducing the invoker if necessary; return the result."""
         if invoker not in self.connected:
             self.connect(invoker, lasting=lasting)
         return self.performers.invoke(invoker, identifier % 256, self.now)
@@ -87,7 +90,7 @@ class Machine:
     def perform(
         self, identifier: int, *, writes: bool = True, invoker: bytes = ONE, lasting: bool = False
     ) -> bytes:
-        """Invoke an operation, and perform it if it is new; its outcome says which call that was."""
+        """Invoke an operation, and perform it if it is new; the outcome says which call performed it."""
         known = self.invoke(identifier, invoker=invoker, lasting=lasting)
         if known is None:
             known = b"at %d" % identifier
@@ -144,7 +147,9 @@ def test_what_wrote_nothing_is_remembered_in_memory_alone() -> None:
 
 
 def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
-    """Two rounds of express messages follow recoverable ones, then a crash: no old outcome is taken for a new one."""
+    """After recoverable messages come two rounds of express ones, then a crash: no old outcome is taken for a new
+    one.
+    """
     machine = Machine()
     for identifier in range(30):
         machine.perform(identifier)
@@ -156,7 +161,9 @@ def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
 
 
 def test_who_has_gone_on_far_in_lives_that_left_nothing_is_not_told_an_old_outcome() -> None:
-    """Nothing is left of the identifiers of express messages from earlier lives of the node, and 256 is 0 again."""
+    """Nothing is left of the identifiers that express messages had in earlier lives of the node, and number 256 has
+    identifier 0 again.
+    """
     machine = Machine()
     for number in (0, 256, 390):
         machine.restart()
@@ -228,7 +235,7 @@ def test_with_another_store_nobody_is_remembered() -> None:
 
 
 def test_one_that_a_store_of_layout_4_knows_goes_on_and_one_that_it_does_not_know_is_told_so() -> None:
-    """That version had no births, and wrote the date."""
+    """The version with layout 4 had no births, and wrote the date."""
     machine = Machine()
     machine.perform(5, lasting=True)
     machine.disk.counters.clear()
@@ -247,7 +254,7 @@ def test_one_that_a_store_of_layout_4_knows_goes_on_and_one_that_it_does_not_kno
 
 
 def test_a_node_that_was_away_for_long_waits_for_its_invokers_as_long_as_ever() -> None:
-    """Some client comes first; another may be patient for longer than the node was away."""
+    """One client is the first to come back; another may be patient for longer than the node was away."""
     machine = Machine()
     assert machine.perform(5) == b"at 5"
     assert machine.perform(5, invoker=OTHER, lasting=True) == b"at 5"
@@ -314,7 +321,7 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
 def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
     says: bool, crashes: bool, count: int, first: int, outcome: bytes | None, is_remembered: bool
 ) -> None:
-    """This is by the document alone: an invoker has a name and identifiers, and perhaps states its next one."""
+    """This follows the document alone: an invoker has a name and identifiers, and may state its next identifier."""
     machine = Machine()
     for number in range(count):
         machine.perform(number)
@@ -400,7 +407,7 @@ def test_a_new_operation_is_never_answered_with_an_old_outcome(
 @pytest.mark.long
 @dataclass
 class Life:
-    """An invoker as the property below sees it: one operation may be without an outcome."""
+    """An invoker as the property test below sees it: at most one operation is without an outcome."""
 
     name: bytes
     lasting: bool
@@ -408,13 +415,15 @@ class Life:
     asked: int | None = None
     left_s: int = 0
     done: dict[int, int] = field(default_factory=dict)
-    """By operation, how often it was performed and is on disk."""
+    """How often each operation was performed with a result that is on disk."""
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(deadline=None)
 def test_nothing_is_performed_twice_and_only_who_was_away_for_long_is_in_doubt(seed: int) -> None:
-    """Operations that write or do not, answers that nobody hears, crashes that lose pending data, years that pass."""
+    """There are operations that write and others that do not, answers that nobody hears, crashes that lose pending
+    data, and years that pass.
+    """
     dice = random.Random(seed)
     machine = Machine()
     lives = [Life(bytes([number]) * 16, lasting=number % 2 == 0) for number in range(6)]

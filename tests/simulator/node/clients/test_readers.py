@@ -74,7 +74,7 @@ WISHES: Final[dict[Operation, Any]] = {
     Operation.MAKE: control.QueueWish("more"),
     Operation.CHANGE: control.QueueWish("orders", quota_kb=1),
 }
-"""By its operation, every request that does more than look."""
+"""Every request that does more than look, keyed by its operation."""
 
 
 async def test_whatever_a_reader_asks_for_nothing_changes(
@@ -179,7 +179,7 @@ async def test_a_reader_that_does_not_read_is_not_listened_to(
 
 @contextmanager
 def being(uid: int, gid: int, *groups: int) -> Iterator[None]:
-    """Be another user for the kernel, as long as nothing is awaited."""
+    """Act as another user towards the kernel during the block, in which nothing may be awaited."""
     before = os.getgroups(), os.getegid()
     os.setgroups(groups)
     os.setegid(gid)

@@ -1,4 +1,6 @@
-"""The receivers of a queue: who they are by the kernel, since when they receive, and what they have not settled."""
+"""The receivers of a queue: who they are according to the kernel, how long they have been receiving, and what they have
+not settled.
+"""
 
 from __future__ import annotations
 

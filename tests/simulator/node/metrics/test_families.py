@@ -1,4 +1,4 @@
-"""The metrics of a status: whatever names it contains, they can be read, and their number is limited."""
+"""The metrics of a status: whatever names the status contains, the metrics can be read, and their number is limited."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Registry(Collector):
 
 
 def told(status: NodeStatus, facts: Facts = FACTS) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Return the values that Prometheus reads, by name and labels."""
+    """Return the values that Prometheus reads, keyed by name and labels."""
     found: dict[tuple[str, tuple[str, ...]], float] = {}
     for family in parsed(generate_latest(Registry(status, facts))):
         for sample in family.samples:
@@ -201,7 +201,7 @@ def test_the_age_of_what_is_not_in_memory_is_not_made_up() -> None:
 
 
 def expressions() -> dict[str, str]:
-    """Return the expressions in rules and panels."""
+    """Return the expressions in the alert rules and the dashboard's panels."""
     found = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", ALERTS.read_text("utf-8")))
     assert len(found) == ALERTS.read_text("utf-8").count("alert:")
     for panel in json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]:

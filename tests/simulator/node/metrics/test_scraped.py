@@ -1,4 +1,4 @@
-"""The metrics that Prometheus reads from a running node, with an HTTP client and a parser by others."""
+"""The metrics that Prometheus reads from a running node, with an HTTP client and a parser written by others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def ask(node: Topology, path: str) -> httpx.Response:
 
 
 def series(text: str, *labels: str) -> dict[str, Any]:
-    """Return the values by metric; if there are labels, also by the first label."""
+    """Return the values, keyed by metric, and then by the first of `labels` that the metric has, if any."""
     found: dict[str, Any] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -179,7 +179,7 @@ async def test_a_node_with_metrics_ends_though_somebody_holds_a_connection(tmp_p
 
 
 def test_metrics_beyond_loopback_are_asked_for(tmp_path: Path) -> None:
-    """An address of the node's own does not mean that others may read its metrics."""
+    """A node that listens on an address of its own does not yet allow others to read its metrics."""
     node = ("node", "--name", "shop", "--address", written_address(*reserved_address()), "-d", tmp_path)
     done = in_process(*node, "--metrics", "0.0.0.0")
     assert done.status == 2

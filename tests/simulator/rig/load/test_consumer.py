@@ -14,7 +14,7 @@ SOURCE = Guid(b"s" * 16)
 
 
 class Queue:
-    """A node's queue, and when its connection breaks: at the commits with the given numbers."""
+    """A node's queue, whose connection breaks at the commits with the given numbers."""
 
     def __init__(self, count: int, breaks: dict[int, str], repeats: bool = False) -> None:
         self.numbers = list(range(count))

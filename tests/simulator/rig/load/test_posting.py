@@ -1,4 +1,6 @@
-"""The harness's producer follows only "Message Producer Rules": it ends after a final answer, and repeats others."""
+"""The harness's producer follows only "Message Producer Rules": it stops after a final answer, and sends again after
+any other.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ MANAGER = Guid(b"s" * 16)
 
 
 class Node:
-    """A node that accepts messages; `fates` decides about requests by number, and connected clients are cut off."""
+    """A node that accepts messages; `fates` tells, by its number, which request fails and how.
+
+    After a failure, the client is cut off.
+    """
 
     def __init__(self, fates: dict[int, str]) -> None:
         self.accepted: list[Draft] = []

@@ -1,4 +1,4 @@
-"""The consumer of a validation follows its cues, and counts."""
+"""The consumer of a validation follows its cues, and counts what it processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.topology.ports import reserved_address
 
 @asynccontextmanager
 async def serving(validator: Validator) -> AsyncIterator[str]:
-    """Run the consumer; return its URL."""
+    """Run the consumer; yield its URL."""
     _, port = reserved_address()
     async with trio.open_nursery() as nursery:
         await nursery.start(validator.serve, port)
@@ -24,7 +24,7 @@ async def serving(validator: Validator) -> AsyncIterator[str]:
 
 
 async def bring(client: httpx.AsyncClient, url: str, number: int = 0, timeout_s: float = 5.0) -> int | str:
-    """Bring the consumer a message; return the status, or the name of the error."""
+    """Deliver a message to the consumer; return the status, or the name of the error."""
     try:
         answer = await client.post(
             url,

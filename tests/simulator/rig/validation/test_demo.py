@@ -1,4 +1,6 @@
-"""Messages that come in and leave by HTTP: processed once, in order, whatever dies; and checks that would notice."""
+"""Messages that arrive and leave over HTTP are processed once, in order, whatever dies; the checks would notice
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("forked_programs")
 async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue(
     new_sqlite_url: Callable[[], str],
 ) -> None:
-    """`mqproto demo --edges`, short. Other tests check, on each database, what a killed process leaves in the history.
+    """This is a short `mqproto demo --edges`. Other tests check, on each database, what a killed process leaves in the
+    history.
 
     "OSB Rules": any recoverable error must not prevent the message from the delivery.
     """
@@ -41,7 +44,7 @@ async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_er
 
 
 async def test_what_is_purged_full_or_given_up_is_accounted_for_as_well() -> None:
-    """`mqproto demo --edges --rough`, short."""
+    """This is a short `mqproto demo --edges --rough`."""
     report = await run_edges_demo(40, seed=1, rounds=1, rough=True)
     assert report.broken == [], f"stores and logs are in {report.folder}"
     assert report.letters is not None
@@ -62,7 +65,7 @@ def test_what_does_not_go_together_is_said() -> None:
 
 
 def a_report(**changes: Any) -> EdgesReport:
-    """Return a report about two producers with three messages each: all were accepted, the consumer refused one."""
+    """Return a report about two producers with three messages each: all were accepted, and the consumer refused one."""
     messages = [*messages_of(0, 3, 7), *messages_of(1, 3, 7)]
     keys = [message.key for message in messages]
     bodies = {message.key: message.body for message in messages}

@@ -47,12 +47,14 @@ IN_STORES: Final = frozenset(
 ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
 named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 IN_SOME_STORE: Final = [way for way in WAYS if way.end is not End.HEARD_ELSEWHERE]
-"""All ways whose end is in some store; an end that a producer heard of only in its own queue is not."""
+"""All ways whose end is recorded in some store, which excludes an end that a producer heard of only in its own
+queue.
+"""
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> EndsReport:
-    """The report after all ways have been taken and nothing runs any more."""
+    """The report after messages have ended in all ways and nothing runs any more."""
     return trio.run(run_ends, tmp_path_factory.mktemp("ends"))
 
 
@@ -100,14 +102,14 @@ def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
 
 
 FAILED: Final = frozenset({End.IN_ERROR_QUEUE, End.IN_IN_DOUBT_QUEUE, End.DEAD_LETTER, End.LETTER_IN_DOUBT})
-"""The ends for which the desk has work."""
+"""The ends that leave work for the desk."""
 LIFE: Final = ("state", "message", "message_class", "attempts", "reason")
 """The fields reported for each life of a message."""
 
 
 @pytest.fixture(scope="module")
 def told(place: Place) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return, by command and message, where the message is according to each command."""
+    """Return where each message is according to each command, keyed by command and message."""
     typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
     audit = json.loads(in_process("audit", "--each", *typed).out)
     listed = json.loads(in_process("failed", "list", *typed).out)
@@ -152,7 +154,7 @@ def test_whoever_is_asked_tells_the_same_of_it(
 
 
 async def trail_in(place: Place, queue: str, key: str) -> Trail | None:
-    """Return the result of GET."""
+    """Return what GET would show about a message."""
     async with open_history(places.history_url(place.directory)) as history:
         return await trail_of(history, queue, key)
 
@@ -174,7 +176,7 @@ def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
 def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
     report: EndsReport, stopped: Audit, way: EndWay
 ) -> None:
-    """One message has an answer that the audit does not know, the other has an answer that was never given."""
+    """One message has an answer that the audit does not know of; another has an answer that was never given."""
     message = message_of(report, way)
     answered = dict(report.lists.answered)
     sent = answered.pop(message)
@@ -229,9 +231,9 @@ def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterato
 
 
 def lose_packets(store: Path, names: Collection[str]) -> None:
-    """Delete rows of the message, or of its copy; the counts of the tables then say that nothing is missing.
+    """Delete a message's rows, or those of its copy; the tables' counts then say that nothing is missing.
 
-    The copy that its sender retains stays, because the sender no longer has the message.
+    A copy that the message's sender retains stays, because the sender no longer has the message.
     """
     owned = (
         "SELECT key, message.checksum, final_ack, packet FROM message JOIN queue ON queue = key >> ? "

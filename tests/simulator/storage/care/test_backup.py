@@ -42,7 +42,7 @@ SEED = 6
 BACKUPS = int(os.environ.get("MQPROTO_BACKUPS", "8"))
 BATCH = 20
 PATIENCE_S = 300.0
-"""A time limit in seconds: a node that was killed takes its time to start on a busy machine."""
+"""A time limit in seconds: a node that was killed may take long to start on a busy machine."""
 
 
 @pytest.mark.long
@@ -73,7 +73,8 @@ def test_whoever_writes_stops_dies_and_starts_meanwhile_a_backup_is_what_was_com
 
 
 def bodies_in(store: Store, kind: QueueKind) -> list[int]:
-    """Return the numbers in the bodies of messages that wait in queues of a kind, in the order in which they were sent.
+    """Return the numbers in the bodies of messages that wait in queues of one kind, in the order in which they were
+    sent.
 
     After a kill, a node has two sequences to one queue for a while.
     """
@@ -88,7 +89,7 @@ def bodies_in(store: Store, kind: QueueKind) -> list[int]:
 async def test_of_nodes_that_run_and_are_killed_each_backup_has_what_was_answered_before(
     tmp_path: Path,
 ) -> None:
-    """Messages are numbered, and leave both nodes in order, so each store has those of one range."""
+    """Messages are numbered, and leave both nodes in order, so each store has the messages of one range of numbers."""
     topology = load("three-node").with_free_ports()
     accepted = consumed = 0
 
@@ -239,7 +240,9 @@ def test_the_command_says_what_it_copied_and_of_which_moment(
 def test_the_journals_of_a_nodes_gateways_go_with_its_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No other journals are included: a-b is a node as well. If one cannot be copied, nothing is."""
+    """No other journals are included, although there is also a node called a-b. If a journal cannot be copied, nothing
+    is.
+    """
     for name in ("a", "a-b"):
         with_messages(tmp_path / f"{name}.sqlite", 1)
     owners = {name: owner_in(tmp_path / name) for name in ("a-gateway.journal", "a-b-gateway.journal")}
@@ -258,7 +261,9 @@ def test_the_journals_of_a_nodes_gateways_go_with_its_store(
 async def test_the_histories_of_a_nodes_gateways_are_of_the_same_moment(
     tmp_path: Path, history_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The copies continue together. If a history is not available, there is a backup without it, and a remark."""
+    """The copies continue together. If a history is not available, the backup is made without it, and a remark
+    says so.
+    """
     is_held: list[bool] = []
 
     def looked_at(path: Path, target: Path) -> None:

@@ -1,4 +1,6 @@
-"""Each message becomes one line of text that describes its packet for people, and comes back unchanged."""
+"""Each message becomes one line of text that describes its packet for people, and that becomes the same message
+again.
+"""
 
 from __future__ import annotations
 

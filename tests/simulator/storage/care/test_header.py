@@ -1,4 +1,4 @@
-"""If SQLite does not open the tables, all rows that exist are read nevertheless."""
+"""Even if SQLite does not open the tables, all rows that exist are read."""
 
 from __future__ import annotations
 

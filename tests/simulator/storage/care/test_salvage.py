@@ -28,7 +28,7 @@ SEED = 5
 
 
 def content_after(seed: int, length: int) -> Iterator[Content]:
-    """Return the content after no transaction of a series, after the first, and so on."""
+    """Yield the content after none of a series' transactions, after the first, after the second, and so on."""
     model = Disk()
     yield {}
     for writes in series(seed, length):
@@ -41,7 +41,7 @@ def content_after(seed: int, length: int) -> Iterator[Content]:
 
 
 def found_in(path: Path, files: Files = SYSTEM_FILES) -> tuple[int, Content, dict[int, int], list[str]]:
-    """Return the moment, the content, how much of it was counted, and all messages printed."""
+    """Return the moment, the content, the number of messages counted in each queue, and everything that was printed."""
     with closing(salvaged(files, path)) as found:
         content: Content = {}
         for row in found.messages(found.findings):
@@ -111,7 +111,9 @@ def test_a_life_that_begins_and_ends_within_a_look_is_no_damage() -> None:
 def test_a_record_that_was_being_written_is_no_damage_and_is_said_if_the_node_is_dead(
     tmp_path: Path, kept_bytes: int
 ) -> None:
-    """A power loss leaves zeros, in whole sectors, for unflushed data, and the witness knows nothing about it."""
+    """A power loss leaves zeros, in whole sectors, in place of unflushed data, and the witness knows nothing
+    about it.
+    """
     path = tmp_path / "a.sqlite"
     [declared, *others] = series(SEED, 30)
     store = Store(path, NODE)

@@ -25,7 +25,10 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.schema.parts import wide_size
 
 AT_A_TIME: Final = 1_024
-"""The number of packets kept as Python objects at a time: with more, Python would request memory again and again."""
+"""The number of packets that are kept as Python objects at a time.
+
+With more, Python would request memory again and again.
+"""
 
 _NOWHERE: Final = Endpoint("", 0)
 BODY_TEXT: Final = "body_text"
@@ -36,7 +39,7 @@ _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 def seen_packet(
     data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
 ) -> SeenPacket:
-    """Return a packet for mqproto.captures.decode from its bytes alone; a Ping has connection -1.
+    """Return a packet for mqproto.captures.decode from nothing but its bytes; a Ping has connection -1.
 
     Args:
         framed: False for bytes that begin no packet.
@@ -56,7 +59,7 @@ def seen_packet(
 
 
 def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]] | None:
-    """Return the findings about a packet, with those from keys, for the column `own_findings`."""
+    """Return the findings about a packet, including those from keys, for the column `own_findings`."""
     findings = [
         {"severity": str(each.severity), "code": each.code, "text": each.text, "section": each.section}
         for each in (*own_findings(seen), *evidence.findings(seen.number))
@@ -68,8 +71,8 @@ def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends:
     """Fill in findings about valid packets; of equal packets, only one is decoded.
 
     Args:
-        rows, starts, ends: those of these packets.
-        signs: vectors that findings depend on; if all are zero there is nothing to find.
+        rows, starts, ends: the rows of these packets, and where the packets begin and end.
+        signs: vectors on which findings depend; if all of them are zero, there is nothing to find.
     """
     odd = np.logical_or.reduce([sign != 0 for sign in signs])
     if odd.any():
@@ -95,7 +98,7 @@ def add_one_by_one(
     """Fill in all columns of these rows; `starts`, `ends`, `framed` and `cut` are for all rows of the table.
 
     texts: whether to fill in `body_text`.
-    ring: the available keys, if any are to be asked.
+    ring: the keys to try, if any.
     """
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
@@ -143,7 +146,7 @@ def _digest(seen: SeenPacket) -> int | None:
 
 
 def _body_offset(seen: SeenPacket) -> int | None:
-    """Return where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
+    """Return where the body of a message begins in its packet; None if there is no whole message. [MS-MQMQ] 2.2.19.3"""
     if not isinstance(seen.packet, UserMessage) or seen.cut_bytes:
         return None
     properties = seen.packet.properties

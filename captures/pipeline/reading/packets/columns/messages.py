@@ -83,9 +83,11 @@ _ACKNOWLEDGMENTS: Final[dict[Kind, Record[Any]]] = {
 class Messages:
     """Valid UserMessages on their way into the table.
 
-    rows: their rows in the table; all vectors refer to these.
-    starts, record_ends, ends: where each begins, where its PacketSize ends, and where its SessionHeader ends.
-    fields: result of a walk by the layout of UserMessages.
+    rows: the rows of the messages in the table; all vectors refer to these rows.
+    starts: where each message begins.
+    record_ends: where the bytes that each message's PacketSize counts end.
+    ends: where each message ends, including its SessionHeader.
+    fields: the result of a walk by the layout of UserMessages.
     """
 
     table: Table
@@ -119,9 +121,9 @@ class Messages:
         self.table.put_items(BODY_TEXT, self.rows[is_plain], said)
 
     def add_evidence(self, ring: KeyRing, *, texts: bool) -> None:
-        """Fill in the results of keys for signed or encrypted messages, one by one.
+        """Fill in what the keys prove about signed or encrypted messages, one message at a time.
 
-        texts: whether to include the texts of bodies that they have decrypted.
+        texts: whether to fill in the texts of bodies that the keys have decrypted.
         """
         flags = self.fields.inside("security").numbers("flags")
         some = np.flatnonzero(self._is_signed() | (SecurityHeader.body_encrypted.within(flags) != 0))
@@ -220,7 +222,7 @@ class Messages:
         self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_security(self) -> None:
-        """Fill in the protection that a message states, if any.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+        """Fill in the protection that a message claims, if any.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
         security, properties = self.fields.inside("security"), self.fields.inside("properties")
         flags = security.numbers("flags")
         has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
@@ -291,7 +293,7 @@ class Messages:
         add_findings(self.table, self.data, self.rows, self.starts, self.ends, *signs)
 
     def _digests(self) -> Vector:
-        """Return the digest of each message, as `mqproto.captures.decode.digest.digest_of`."""
+        """Return the digest of each message, as `mqproto.captures.decode.digest.digest_of` computes it."""
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
         heads = heads.view(f"V{size}").ravel()
@@ -333,7 +335,7 @@ def add_base(table: Table, rows: Vector, base: Fields) -> None:
 
 
 def guid_texts(octets: Octets) -> tuple[list[str], Vector]:
-    """Return GUIDs as texts, each once, and the index of each row's GUID."""
+    """Return GUIDs as texts, each GUID once, and the index of each row's GUID."""
     codes, examples = alike(fixed(octets))
     return [guid_text(Guid(octets[row].tobytes())) for row in examples], codes
 
@@ -345,7 +347,7 @@ def identifier_texts(managers: list[str], codes: Vector, ordinals: Vector) -> pa
 
 
 def sequence_texts(identifiers: Fields, where: Mask | None = None) -> tuple[list[str], Vector]:
-    """Return TxSequenceIDs as texts, each once, and the index for each row, or each chosen row."""
+    """Return TxSequenceIDs as texts, each once, and the index of the text for each row, or each chosen row."""
     time_stamps, ordinals = identifiers.numbers("time_stamp"), identifiers.numbers("ordinal")
     if where is not None:
         time_stamps, ordinals = time_stamps[where], ordinals[where]

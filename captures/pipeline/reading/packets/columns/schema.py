@@ -16,13 +16,17 @@ PACKET_SCHEMA: Final = schema_of(SAID)
 unsigned."""
 
 _Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
-"""Rows, items for them, and the index of the item for each row, unless each row has its own."""
+"""Rows and items for them.
+
+The vector holds the index of each row's item; it is None if each row has its own item.
+"""
 
 
 class Table:
-    """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, any number of times.
+    """Rows of PACKET_SCHEMA, filled in column by column.
 
-    Rows are given by their numbers, in rising order. A row without a value in a column is null there.
+    A column takes values for some of the rows, any number of times. Rows are given by their numbers, in rising order. A
+    row without a value in a column is null there.
     """
 
     def __init__(self, count: int) -> None:
@@ -53,7 +57,7 @@ class Table:
         self._items.setdefault(name, []).append((rows, items, codes))
 
     def batch(self) -> pa.RecordBatch:
-        """Return all rows, by PACKET_SCHEMA."""
+        """Return all rows, with the columns of PACKET_SCHEMA."""
         return pa.RecordBatch.from_arrays(
             [self._column(field) for field in PACKET_SCHEMA], schema=PACKET_SCHEMA
         )

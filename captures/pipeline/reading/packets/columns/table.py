@@ -1,7 +1,7 @@
 """Turns packets and Pings into rows of PACKET_SCHEMA.
 
 The layouts say where the bytes are and which packets follow the rules, and walk.py reads by them. Rows that the walk
-refuses go through the codec one by one, whose verdict and words count.
+refuses go through the codec one by one; for them, the codec decides, and words the fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from mqproto.wire.schema.record import Record
 OF_A_PING: Final = -1
 """The connection number of a Ping in a SeenPacket."""
 FEW: Final = 32
-"""Up to this many packets are read faster one by one: reading all at once takes as long for one as for 1,000."""
+"""The largest number of packets that are read faster one by one.
+
+Reading packets all at once takes as long for one packet as for 1,000.
+"""
 
 
 def packet_columns(
@@ -41,21 +44,20 @@ def packet_columns(
     texts: bool = False,
     ring: KeyRing | None = None,
 ) -> pa.RecordBatch:
-    """Return packets by PACKET_SCHEMA: a row for each, in the given order.
+    """Return packets as rows of PACKET_SCHEMA, one row for each, in the given order.
 
-    Pass many at a time, because each call takes about 5 ms in any case; but at most 100,000, because each packet
-    takes up to 2 KB of memory, and at most 512 MiB of them, because the texts of a column must fit 2 GiB.
+    Pass many packets at a time, because each call takes at least about 5 ms. But pass at most 100,000 packets, because
+    each takes up to 2 KB of memory. Pass at most 512 MiB of packets, because the texts of a column must fit in 2 GiB.
 
     Args:
         data: bytes, such as a mapped file.
-        starts, sizes: where each packet begins in `data`, and its size, with the SessionHeader beyond
-            PacketSize.
-        framed: which of them are packets, valid or not; for others, the first 16 bytes are given, and the row only
-            says that they begin no packet. By default all are packets.
-        cut: for each, its size beyond the given bytes, as
-            mqproto.captures.packets.SeenPacket.cut_bytes; by default all are whole.
+        starts, sizes: where each packet begins in `data`, and its size, including the SessionHeader beyond PacketSize.
+        framed: which of them are packets, valid or not; by default all. Of bytes that do not form a packet, the first
+            16 are given, and their row only says that they begin no packet.
+        cut: for each packet, its size beyond the given bytes, as in mqproto.captures.packets.SeenPacket.cut_bytes; by
+            default all packets are whole.
         texts: whether to read the texts of bodies, which doubles the time; otherwise `body_text` is null.
-        ring: available keys, which are asked about signed or encrypted messages, one by one.
+        ring: keys to try on signed or encrypted messages, one message at a time.
     """
     ends = starts + sizes
     framed = np.ones(len(starts), bool) if framed is None else framed
@@ -93,7 +95,7 @@ def packet_columns(
 
 
 def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
-    """Return Pings by PACKET_SCHEMA; they are rare, and read one by one.
+    """Return Pings as rows of PACKET_SCHEMA; they are rare, and are read one by one.
 
     Args: as for `packet_columns`, with the payloads of UDP datagrams as packets.
     """

@@ -1,10 +1,10 @@
-"""The third reader of the layouts, which reads a record of many packets at once, with vectors instead of numbers.
+"""The third reader of the layouts: it reads a record of many packets at once, as vectors, not numbers.
 
-construct reads a packet by its layout, the generated codec reads it at the speed of `struct`; here a field is read in
-all packets before the next one. `this` expressions work on vectors as on numbers, a rule tells which rows break it, a
-choice divides the rows, and a size that differs from packet to packet moves each row by its own size.
+construct reads a packet by its layout, and the generated codec reads it at the speed of `struct`. Here, a field is read
+in all packets before the next field. `this` expressions work on vectors as on numbers. A rule tells which rows break
+it, and a choice divides the rows. A size that differs from packet to packet moves each row by its own size.
 
-It accepts or refuses each row. The codec judges refused rows, and words the fault; so the walk may also refuse
+The walk accepts or refuses each row. The codec judges refused rows, and words the fault. So the walk may also refuse
 what it cannot read, such as a long list, and only time is lost.
 """
 
@@ -42,25 +42,28 @@ from mqproto.wire.schema.parts import (
 from mqproto.wire.schema.record import Record
 
 NUMBERS: Final = {"B": "<u1", "H": "<u2", "L": "<u4", "I": "<u4"}
-"""The codes of `struct` for unsigned numbers as numpy formats; in numpy, L has 8 bytes."""
+"""Maps the codes of `struct` for unsigned numbers to numpy's formats, because L has 8 bytes in numpy."""
 
 LONGEST_LIST: Final = 16
-"""The most items in a list. Lists are read item by item in all rows at once, and rows with more items are refused."""
+"""The largest number of items in a list.
+
+Lists are read item by item in all rows at once, and rows with more items are refused.
+"""
 
 
 class Span(NamedTuple):
-    """Bytes whose size differs from row to row, by their place in the data."""
+    """Bytes whose size differs from row to row, given by their place in the data."""
 
     at: Vector
     sizes: Vector
 
 
 class Run:
-    """Adjacent fields of fixed sizes. Their bytes are copied together, on first use.
+    """Adjacent fields of fixed sizes; their bytes are copied together, on first use.
 
     Args:
-        at: where the first begins, in each row that has them.
-        rows: those rows; None for all.
+        at: where the first field begins, in each row that has these fields.
+        rows: the rows that have these fields; None for all.
         count: the number of all rows.
     """
 
@@ -125,13 +128,13 @@ class Fields:
         return self._numbers[name]
 
     def octets(self, name: str) -> Octets:
-        """Return a field of one size in all rows: a GUID."""
+        """Return a field that has the same size in all rows, such as a GUID."""
         field = self._fields[name]
         assert isinstance(field, _Field), name
         return field.run.octets(field.offset, struct.calcsize(field.code))
 
     def span(self, name: str) -> Span:
-        """Return a field whose size differs from row to row: a text, a body."""
+        """Return a field whose size differs from row to row, such as a text or a body."""
         field = self._fields[name]
         assert isinstance(field, Span), name
         return field
@@ -143,7 +146,7 @@ class Fields:
         return field
 
     def place(self, name: str) -> Vector:
-        """Return where a field of variable size begins, even one of several kinds."""
+        """Return where a field of variable size begins, even if the field has several kinds."""
         return self._places[name]
 
     def vector(self, expression: Any) -> Any:
@@ -168,7 +171,10 @@ class Fields:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def has(self, name: str, field: _Field | Span | Fields | None, place: Vector | None = None) -> None:
-        """Give a name to a field; None for a field of several kinds, which has only its place."""
+        """Give a name to a field.
+
+        The field is None if it has several kinds; then only its place is known.
+        """
         if not name:
             return
         if field is None:

@@ -1,4 +1,6 @@
-"""Packets cut from many chunks at once are those that mqproto.captures.framing cuts one by one."""
+"""Packets that are cut from many chunks at once are the same as those that `mqproto.captures.framing` cuts one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user
 
 
 class Told(NamedTuple):
-    """One stream: whether a packet begins with its first byte, its chunks, and how many are taken beforehand."""
+    """One stream with its chunks.
+
+    in_step: whether a packet begins with the stream's first byte.
+    before: the number of chunks that are taken beforehand.
+    """
 
     stream: Stream
     in_step: bool
@@ -28,7 +34,7 @@ class Told(NamedTuple):
 
 @st.composite
 def stories(draw: st.DrawFn) -> Told:
-    """Draw the bytes of a stream, cut anywhere, with bytes missing or cut off in some places."""
+    """Draw the bytes of a stream, cut anywhere. In some places, bytes are missing or cut off."""
     said = draw(st.lists(SAID, min_size=1, max_size=6))
     data = b"".join(said)
     borders = set(itertools.accumulate(map(len, said)))
@@ -60,7 +66,7 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
 
 
 def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
-    """Return the columns of one packet, which was found in a chunk that is ahead or not."""
+    """Return the columns of one packet. `ahead` says whether its chunk is ahead."""
     began, ended = framed.began, framed.ended
     return (
         framed.data,
@@ -74,7 +80,7 @@ def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
 
 
 def scattered(pieces: list[Piece], dice: int) -> Chunks:
-    """Return a stream's chunks from a file in which they are in another order."""
+    """Return a stream's chunks, taken from a file that has them in another order."""
     chunks = from_pieces(pieces)
     at, file = [0] * len(pieces), b"ahead"
     for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):

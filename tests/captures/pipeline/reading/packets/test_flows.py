@@ -51,7 +51,10 @@ def small_limits() -> Iterator[None]:
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """Return a connection on which the client sends these pieces, one per segment; if `begun`, after a handshake."""
+    """Return a connection on which the client sends these pieces, one per segment.
+
+    If `begun` is true, it begins with a handshake.
+    """
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()[:2]
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
@@ -63,7 +66,7 @@ def cut_up(data: bytes, segment_bytes: int) -> list[bytes]:
 
 
 def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
-    """Draw where a capture is cut: in some places, or before each frame."""
+    """Draw the places at which a capture is cut: either some, or one before each frame."""
     return st.one_of(st.sets(st.integers(0, len(frames)), max_size=5), st.just(set(range(len(frames)))))
 
 
@@ -75,7 +78,10 @@ def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st
 
 
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
-    """A bare segment before the handshake has already begun a connection, and its number is the one that is due."""
+    """A SYN begins another connection, even if the byte after it is due.
+
+    A bare segment before the handshake has already begun a connection. That segment's number is the one that is due.
+    """
     talk = TcpConversation(CLIENT, SERVER)
     opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
     line = [acknowledgment, *opening, said_first, *talk.send(Side.CLIENT, SMALL)]
@@ -98,7 +104,10 @@ def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_on
 
 
 def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
-    """The half is counted from the other side's numbers or, while none was seen, from an earlier acknowledgment."""
+    """An acknowledgment may be half of all numbers away.
+
+    That distance is counted from the other side's numbers or, if none has been seen, from an earlier acknowledgment.
+    """
     far = 2**31
     one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
     other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
@@ -108,14 +117,20 @@ def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
 
 
 def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
-    """Before the proof, the other side sent something that the capture has only in part."""
+    """What a later range proves to be a packet is ahead as well.
+
+    Before the proof, the other side sent something that the capture has only in part.
+    """
     said = [(CLIENT, 2, 1, SMALL[1:] + SMALL), (SERVER, 2, 65, SMALL[1:]), (CLIENT, 65, 33, SMALL)]
     for cuts in ({1}, {2}, {1, 2}):
         assert_same(exchanged(said), cuts)
 
 
 def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
-    """Return segments between two ends: the sender of each, its number, its acknowledgment number, and its bytes."""
+    """Return segments between two ends.
+
+    Each is given by its sender, its number, its acknowledgment number, and its bytes.
+    """
     to = {CLIENT: SERVER, SERVER: CLIENT}
     return numbered(
         Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))

@@ -35,7 +35,10 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
 
 
 def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
-    """Return the chunks of each stream, put in order by code for which no run of segments is long enough."""
+    """Return the chunks of each stream, put in order one segment at a time.
+
+    The code is made to treat no run of segments as long enough.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)
         return pieces_of(part, pair)
@@ -58,7 +61,7 @@ def test_what_came_in_order_is_smooth(talk: list[bytes]) -> None:
 
 
 def smooth_in(pairs: Pairs) -> Smooth:
-    """Return the smooth pairs, if none is known yet."""
+    """Return the smooth pairs, given that none is known yet."""
     return Smooth(pairs, np.zeros(pairs.count, np.bool_))
 
 
@@ -91,7 +94,7 @@ def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
 
 
 def told(stream: object) -> list[object]:
-    """Return all fields of a stream."""
+    """Return the values of all fields of a stream, except for its opposite."""
     return [getattr(stream, name) for name in stream.__slots__ if name != "opposite"]  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Messages are found among any number of them: by a whole name before parts of names, by queue and by host."""
+"""Messages are found, however many there are: by whole names before parts of names, by queue and by host."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def test_what_is_found_has_the_story_that_the_page_has(gap_held: Tables) -> None
 
 
 def test_times_that_are_centuries_apart_are_reported_all_the_same(tmp_path: Path) -> None:
-    """A capture may give its frames any time that fits 64 bits."""
+    """Times that are centuries apart are reported nevertheless.
+
+    A capture may give its frames any times that fit in 64 bits.
+    """
     rows: dict[str, Rows] = {
         "histories": [history(1, first_ns=1 - 2**62, order_acked_ns=2**62 - 1), history(2)],
         "captures": [capture(first_ns=1 - 2**62, last_ns=2**62 - 1)],

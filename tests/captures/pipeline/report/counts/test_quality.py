@@ -1,4 +1,4 @@
-"""The capture points in tables are those that `mqproto decode --summary` counts, with their clocks."""
+"""The capture points in tables are those that `mqproto decode --summary` counts, with the same clocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_tables_have_what_the_reader_of_the_capture_counts(name: str, tmp_pa
 
 
 def two_points() -> dict[str, Rows]:
-    """The halves of a TAP in two series; the first series has one more interface."""
+    """Return rows for the halves of a TAP in two series. The first series has one more interface."""
     clock = {"reference_series": "a", "reference_interface": 0, "packets": 5}
     return {
         "captures": [

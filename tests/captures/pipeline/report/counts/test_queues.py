@@ -1,4 +1,7 @@
-"""Queues: which are slow, which messages have not ended, and people's names for them; the slowest always has a row."""
+"""Queues: which ones are slow, which messages have not ended, and people's names for them.
+
+The slowest queue always has a row.
+"""
 
 from __future__ import annotations
 

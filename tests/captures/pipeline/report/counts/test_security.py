@@ -39,11 +39,14 @@ SORTS: list[dict[str, Any]] = [
     | KNOWN
     | {"signed": "SHA-512", "encrypted": "AES-256", "decryption": "opened with a.pem", "plain_bytes": 7},
 ]
-"""Everything that a message may claim, and that keys may prove about it."""
+"""All combinations of what a message may claim, and what keys may prove about it."""
 
 
 def secured_rows(sorts: list[dict[str, Any]]) -> dict[str, Rows]:
-    """Return messages over two hops in two series, some of them sent again; all packets of a message claim the same."""
+    """Return messages over two hops in two series, some of them sent again.
+
+    All packets of a message make the same claims.
+    """
     histories, hops, packets = [], [], []
     for number, sort in enumerate(sorts):
         series = f"{'day' if number % 2 else 'night'}.pcapng"
@@ -66,7 +69,7 @@ def secured_rows(sorts: list[dict[str, Any]]) -> dict[str, Rows]:
 
 
 def many() -> list[dict[str, Any]]:
-    """Return a different number of messages of each sort, mixed."""
+    """Return messages of all sorts in mixed order, with a different number of each sort."""
     sorts = [sort for count, sort in enumerate(SORTS, 1) for _ in range(count)]
     random.Random(7).shuffle(sorts)
     return sorts

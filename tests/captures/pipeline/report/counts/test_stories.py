@@ -146,7 +146,10 @@ def test_a_message_that_is_stuck_is_said_to_be_where_it_is(tmp_path: Path) -> No
 def test_a_gap_that_was_filled_when_a_message_was_read_kept_none_though_its_filling_came_later(
     tmp_path: Path,
 ) -> None:
-    """Packets on a connection with missing bytes are read late."""
+    """A gap that had been filled when a message was read did not hold the message up.
+
+    This holds even if the filling has a later time, because packets on a connection with missing bytes are read late.
+    """
     row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
     gap: dict[str, Any] = {
         "series": "day.pcapng",
@@ -271,7 +274,7 @@ def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path
 
 
 def lossy(tables: Tables) -> Tables:
-    """Return the tables as if the captures lacked something."""
+    """Return the tables, changed as if the captures lacked something."""
     with tables.run() as run:
         run.commit(added=[], schemas={}, state={"series": {"day.pcapng": {"is_lossy": True}}})
     return tables
@@ -328,7 +331,7 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
 def test_what_came_before_its_number_was_known_held_nobody_up(
     came: tuple[int, ...], held: bool, tmp_path: Path
 ) -> None:
-    """If a message is cut, another copy of it has its number."""
+    """If one copy of a message is cut, another copy shows its number."""
     gap: dict[str, Any] = {"series": "day.pcapng", "source_manager": "a-key", "sequence": "1:1"}
     gap |= {"from_key": "b-key", "to_key": "c-key", "first_number": 3, "last_number": 5}
     gap |= {"opened_by": 1, "opened_ns": BEGIN_NS}

@@ -1,4 +1,7 @@
-"""Durations and backlogs over time: the same as by sorting and counting; and since when something has been slow."""
+"""Durations and backlogs over time: the values are those that sorting and counting would give.
+
+The results also say since when something has been slow.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def test_each_step_has_what_began_in_it_and_what_waits_at_its_end(
 
 
 def course(half_ms: Sequence[int | None], waiting: list[int] | None = None, usual_ms: int = 5) -> Course:
-    """Return steps of a second, in which half of the messages took this long."""
+    """Return a course with steps of one second. In each step, half of the messages took at most this long."""
     half = [(each or 0) * 10**6 for each in half_ms]
     counts = [0 if each is None else 1 for each in half_ms]
     found = Course(

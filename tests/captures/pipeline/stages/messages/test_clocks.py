@@ -21,7 +21,7 @@ OFFSETS_NS = st.integers(-(10**12), 10**12)
 
 
 def seen_twice(scene: Scene, offset_ns: int, transit_ns: list[int]) -> list[SeenPacket]:
-    """Return the views of two capture points of a connection from a to c: one at a, and one at c with another clock."""
+    """Return what two capture points see of a connection from a to c: one at a, and one at c with a different clock."""
     there = scene.packets
     scene.packets, scene.now_ns = [], 0
     for place, (packet, way_ns) in enumerate(zip(there, transit_ns, strict=True)):

@@ -1,4 +1,6 @@
-"""New, duplicate or in doubt: by delivery count and history, also over several runs."""
+"""Whether messages are new, duplicate or in doubt, judged by delivery count and history, including over several
+runs.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,7 @@ def counted(*found: Analysed) -> list[tuple[str, str, int | None]]:
 
 
 def remembered(*found: Analysed) -> dict[tuple[str, str], int]:
-    """Return the entry of the last run that has seen a message arrive."""
+    """Return, for each message, its entry from the last run that has seen it arrive."""
     return {
         (row["message"], row["to_key"]): row["arrivals"] for each in found for row in each.rows("arrivals")
     }

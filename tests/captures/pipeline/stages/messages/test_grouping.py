@@ -1,4 +1,4 @@
-"""Messages come whole, whatever batches their rows came in."""
+"""Messages are passed on whole, however their rows are spread over batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 4
 
 
 class Watcher:
-    """Remembers what it was given, with the row_ids that `at` finds."""
+    """Remembers the messages that it was given; it checks that `at` finds the rows of their events."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []

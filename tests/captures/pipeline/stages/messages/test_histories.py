@@ -321,7 +321,7 @@ def test_it_is_passed_over_unseen_only_where_each_hop_lacks_something(lacking: t
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_an_order_ack_that_is_read_late_tells_of_a_message_by_its_time() -> None:
-    """Packets behind bytes that the capture lacks are read after those of other connections."""
+    """Packets that follow bytes missing from the capture are read after those of other connections."""
     scene = Scene()
     late, wire = scene.wire("a", "c"), scene.wire("a", "c")
     sent_ns = scene.now_ns

@@ -1,4 +1,6 @@
-"""Lines between the bounds of a clock: the true one is among them, however the clock was set and however it runs."""
+"""Lines between the bounds of a clock: the true line is among them, however the clock was set and however fast it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ START = 1_700_000_000 * SECOND
 
 
 def read(time_ns: int, offset_ns: int, drift_ppm: float) -> int:
-    """Return the time on a clock that is ahead by `offset_ns` at START, and gains."""
+    """Return the reading, at a given time, of a clock that is ahead by `offset_ns` at START, and gains."""
     return time_ns + offset_ns + round((time_ns - START) * drift_ppm / 1e6)
 
 
 def bounds_of(seed: int, offset_ns: int, drift_ppm: float, span_ns: int, count: int) -> Bounds:
-    """Return the bounds from packets in both directions between two points, of which the first has the true time."""
+    """Return the bounds found from packets in both directions between two points; the first point's clock is true."""
     chance, found = random.Random(seed), Bounds()
     for _ in range(count):
         time_ns = START + chance.randrange(span_ns)

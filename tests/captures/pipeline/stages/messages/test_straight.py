@@ -1,4 +1,4 @@
-"""Columns give the same results for straight messages as an examination one by one."""
+"""For straight messages, working on columns gives the same results as examining each message by itself."""
 
 from __future__ import annotations
 

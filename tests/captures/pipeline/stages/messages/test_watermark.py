@@ -1,4 +1,4 @@
-"""Which messages are over: nothing more is to be expected about them."""
+"""Which messages are over, so that nothing more is expected about them."""
 
 from __future__ import annotations
 

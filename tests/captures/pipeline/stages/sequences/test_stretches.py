@@ -41,9 +41,9 @@ def judged(seen: list[SeenPacket], cluster: Cluster, least: int) -> Rows:
 
 @st.composite
 def traffic(draw: st.DrawFn) -> Scene:
-    """Draw traffic: numbers of a sequence go from a through b to c, mostly in order, with mostly true acknowledgments.
+    """Draw traffic: the messages of a sequence go from a through b to c.
 
-    Another capture point sees some of what b sends.
+    They are mostly in order, and most acknowledgments are true. Another capture point sees some of what b sends.
     """
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
@@ -124,7 +124,7 @@ def test_a_stretch_ends_with_an_acknowledgment_and_what_is_not_in_order_stays_to
 
 
 def test_no_message_is_forgotten_for_those_of_other_sequences_that_came_behind_its_acknowledgment() -> None:
-    """`mqproto.captures.decode` remembers eight messages here, and batches have eight rows."""
+    """In this test, `mqproto.captures.decode` remembers eight messages, and batches have eight rows."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 9):

@@ -1,4 +1,6 @@
-"""Queue managers at addresses: every part knows, at the same packet, everything that one pass learns on its way."""
+"""Queue managers at addresses: at each packet, every part knows everything that a single pass has learned up to
+there.
+"""
 
 from __future__ import annotations
 

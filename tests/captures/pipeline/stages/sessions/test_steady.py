@@ -61,7 +61,10 @@ def learnt(seen: Sequence[SeenPacket]) -> directory.Directory:
 
 @st.composite
 def traffic(draw: st.DrawFn) -> Scene:
-    """Draw traffic in both directions on some connections, from their start or not, mostly following the protocol."""
+    """Draw traffic in both directions on some connections that mostly follow the protocol.
+
+    The capture has the start of some connections, and lacks that of others.
+    """
     scene = Scene()
     wires = [opened(draw, scene) for _ in range(draw(st.integers(1, 2)))]
     for _ in range(draw(st.integers(0, 15))):
@@ -84,14 +87,14 @@ def traffic(draw: st.DrawFn) -> Scene:
 
 
 def opened(draw: st.DrawFn, scene: Scene) -> Wire:
-    """Return a connection, from its start or not."""
+    """Return a connection; the capture may or may not have its start."""
     if draw(st.booleans()):
         return scene.wire("a", "c", window=draw(st.sampled_from([4, 64])))
     return joined(scene, 65_530)
 
 
 def joined(scene: Scene, sent: int) -> Wire:
-    """Return a connection whose first messages the capture lacks; both ends state how many there were."""
+    """Return a connection whose first messages the capture lacks; both ends state the number of those messages."""
     wire = scene.wire("a", "c", opened=False)
     for name, other in ("ac", "ca"):
         sender, receiver = wire.ends[name], wire.ends[other]
@@ -104,7 +107,7 @@ def joined(scene: Scene, sent: int) -> Wire:
 
 
 def watched(patch: pytest.MonkeyPatch) -> list[bool]:
-    """Record each time whether packets could be taken together."""
+    """On each call of `steady.take`, record whether packets could be taken together."""
     found: list[bool] = []
     take: Callable[..., Any] = steady.take
 

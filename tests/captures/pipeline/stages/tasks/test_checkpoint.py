@@ -1,4 +1,4 @@
-"""Judging continues where the previous run ended, with the results that one run would have for everything."""
+"""Judging continues where the previous run ended; the results are those of a single run over everything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HOUR_NS = 3_600 * NANOSECONDS
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
 @settings(max_examples=settings().max_examples // 24)
 def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: list[int], share: int) -> None:
-    """Messages are over after a silence as long as a part of the capture."""
+    """Messages are over after a silence that lasts a given share of the capture."""
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
     with memory_folder() as folder_name, pytest.MonkeyPatch.context() as patch:
         folder = Path(folder_name)
@@ -70,9 +70,10 @@ def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: l
 
 
 class Rotated(NamedTuple):
-    """A rotation with late, repeated and lost frames, analysed file by file, and also at once.
+    """A rotation with late, repeated and lost frames, analyzed both file by file and all at once.
 
-    tasks: the tasks that each file needed. kept: the messages that stayed open after each.
+    tasks: the number of tasks that each file needed.
+    kept: the number of messages that stayed open after each file.
     """
 
     tables: Tables
@@ -118,7 +119,7 @@ def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> Non
 
 @pytest.mark.long
 def test_small_parts_are_made_one(rotated: Rotated) -> None:
-    """Facts that they hold about old messages are found in the merged part."""
+    """Facts about old messages that were in the small parts are found in the merged part."""
     tables = rotated.tables
     counts = Counter(part.table for part in tables.every_part())
     assert counts.pop("packets") >= 10
@@ -139,11 +140,11 @@ def test_parts_come_together_by_their_keys_up_to_a_size(monkeypatch: pytest.Monk
 
 
 Talks = dict[int, tuple[Endpoint, TcpConversation]]
-"""By the number of its connection, a client and its conversation."""
+"""Clients and their conversations, keyed by the number of the connection."""
 
 
 def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
-    """Return a scene as a sniffer would have caught it.
+    """Yield the frames of a scene as a sniffer would have caught them.
 
     Args:
         talks: the dict to which the conversations are added.
@@ -159,7 +160,7 @@ def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
 
 
 def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_NS) -> Tables:
-    """Return the tables of two files: a message is in the first, and again in the second, behind another message."""
+    """Return the tables of two files: the first has a message, and the second has it again, after another message."""
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", message)
@@ -184,7 +185,7 @@ def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_
 
 
 def arrivals_of(tables: Tables, message_id: int) -> list[tuple[str, int, int]]:
-    """Return the verdict, count and time of each arrival of a message of a."""
+    """Return the verdict, delivery count and time of each arrival of one of a's messages."""
     name = f"{guid_text(guid('a'))}\\{message_id}"
     rows = [row for row in tables.read("duplicates").to_pylist() if row["message"] == name]
     return [
@@ -237,7 +238,7 @@ def two_hours(folder: Path) -> list[Path]:
 
 
 class Hours(NamedTuple):
-    """Two hours: the tables of the first hour, and the tables of both."""
+    """The captures of two hours, the folder with the tables of the first hour, and the rows of both hours."""
 
     paths: list[Path]
     first: Path
@@ -253,14 +254,14 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
 
 
 def at_once(folder: Path, paths: list[Path], known: Names | None = None) -> Tables:
-    """Return the tables of several files that are analysed together."""
+    """Return the tables that result when several files are analyzed together."""
     tables = Tables(folder)
     analyse(list(map(str, paths)), tables, LocalEngine(), names=known)
     return tables
 
 
 def shared_out(tables: Tables, path: Path, known: Names | None = None) -> int:
-    """Return how many parts of packets are sent out again when a second file is added."""
+    """Return how many parts that hold packets are shared out again when a second file is added."""
     runner = CountingEngine()
     analyse([str(path)], tables, runner, names=known)
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
@@ -277,7 +278,7 @@ def test_only_what_is_new_is_shared_out(hours: Hours, tmp_path: Path) -> None:
 
 
 def assert_anew(folder: Path, paths: list[Path]) -> Tables:
-    """Check that everything is judged again, with the results of one run."""
+    """Check that adding the second file makes everything be judged again, with the same results as in one run."""
     tables = at_once(folder / "out", paths[:1])
     assert shared_out(tables, paths[1]) > 1
     assert rows_of(tables) == rows_of(at_once(folder / "at once", paths))
@@ -298,7 +299,7 @@ def test_if_a_series_proves_to_lack_something_all_is_judged_anew(tmp_path: Path)
 
 @pytest.mark.long
 def test_so_it_is_if_another_capture_is_from_before_what_is_over(tmp_path: Path) -> None:
-    """A message that was seen at two places is one message, in whatever order their captures are added."""
+    """A message that was seen at two places counts as one, in whichever order their captures are added."""
     _, later = two_hours(tmp_path / "captures")
     assert_anew(tmp_path, [later, another_run("three-hop", tmp_path)])
 
@@ -326,7 +327,7 @@ def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
 
 @pytest.mark.long
 def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
-    """This covers addresses known from handshakes and from messages, losses, the clocks of two places, and findings."""
+    """What is known covers addresses from handshakes and messages, losses, the clocks of two places, and findings."""
     scene = Scene()
     onward, strange = scene.wire("b", "c"), scene.wire("d", "e", opened=False)
     first = scene.wire("a", "b")
@@ -376,7 +377,7 @@ def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -
 def test_what_a_session_lacked_is_known_to_later_runs_when_others_have_had_it_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers that may have crossed in missing bytes are not a gap."""
+    """Numbers that may have been sent in the missing bytes are not a gap."""
     for module in (connections, sessions):
         monkeypatch.setattr(module, "CONNECTION_LIMIT", 1)
     scene = Scene()

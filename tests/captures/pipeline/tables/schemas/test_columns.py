@@ -1,4 +1,4 @@
-"""The written columns are the declared ones, and the page and Delta Lake describe them."""
+"""The columns that are written are the declared ones, and the documentation page and Delta Lake describe them."""
 
 from __future__ import annotations
 

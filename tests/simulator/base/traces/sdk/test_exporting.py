@@ -15,7 +15,7 @@ from mqproto.simulator.base.traces.sdk.exporting import Watched, ended_within
 
 
 class Collector(SpanExporter):
-    """Accepts spans, or says in the SDK's way why not."""
+    """Accepts spans, or reports an error as the SDK does."""
 
     def __init__(self) -> None:
         self.trouble = ""

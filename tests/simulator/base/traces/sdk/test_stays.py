@@ -1,4 +1,4 @@
-"""A node's notes about a message in a trace are spans, each as long as the message moves."""
+"""A node's notes about a traced message become spans, each of which lasts as long as the message moves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_chain() -> Net:
 
 
 def told(traced: Traced, node: str, *notes: Note, called: str = "") -> Stays:
-    """Report each note as a separate batch."""
+    """Report each note in a batch of its own; return the `Stays` that took them."""
     taken = Stays(traced.tracer, node, guid_of(node), lambda name: called or name, lambda: 5)
     for note in notes:
         taken.take(note)

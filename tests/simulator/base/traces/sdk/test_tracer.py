@@ -1,4 +1,4 @@
-"""Spans begin where messages come from, at a limited rate, and name their service."""
+"""Spans begin where messages come from, their rate is limited, and they name their service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has the tests' small tables read in the same way as large ones."""
+"""Makes tests read their small tables in the same way as large ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets laid out in one array of bytes, and the decoder's result for each."""
+"""Packets laid out in one array of bytes, and what the decoder finds in each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NOBODY: Final = Endpoint("192.0.2.1", 1801)
 
 
 def laid_out(packets: list[bytes], gap: bytes = b"") -> tuple[Octets, Vector, Vector]:
-    """Lay out all packets in one array, with a few other bytes behind each; return where each begins, and its size."""
+    """Lay out all packets in one array, with a few other bytes after each one.
+
+    Return the array, where each packet begins, and its size.
+    """
     data = np.frombuffer(b"".join(packet + gap for packet in packets), np.uint8)
     sizes = np.array([len(packet) for packet in packets], np.int64)
     starts = np.cumsum(sizes + len(gap)) - sizes - len(gap)
@@ -30,7 +33,11 @@ def laid_out(packets: list[bytes], gap: bytes = b"") -> tuple[Octets, Vector, Ve
 
 
 def decoded(data: bytes, connection: int = 0, ring: KeyRing | None = None) -> dict[str, Any]:
-    """Return a row of PACKET_SCHEMA that only the codec has made; `ring` has the available keys."""
+    """Return the values of a row of PACKET_SCHEMA, as the codec alone gives them.
+
+    Args:
+        ring: the available keys.
+    """
     seen = SeenPacket(data, source=NOBODY, destination=NOBODY, time_ns=1, connection=connection)
     evidence = NOTHING
     if ring is not None and isinstance(seen.packet, UserMessage):

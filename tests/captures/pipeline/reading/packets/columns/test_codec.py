@@ -1,4 +1,4 @@
-"""Rows made one by one: every column has the codec's value, also for Pings and for bytes that form no packet."""
+"""Rows made one by one: every column has the codec's value, even for Pings and for bytes that form no packet."""
 
 from __future__ import annotations
 

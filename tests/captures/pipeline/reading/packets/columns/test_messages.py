@@ -1,4 +1,4 @@
-"""UserMessages that differ a little: values are shared by equal messages, and only by those."""
+"""UserMessages that differ only slightly: equal messages share values, and no others do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns, and the table that is filled in piece by piece."""
+"""The columns of packets, and the table that is filled in piece by piece."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLD_BY_OTHERS = {
     *("saved_count", "session_number", "session_recoverable_number", "queue_name", "ended_packets"),
     *("ended_count", "findings", "ahead", "snapped_bytes", "cut_bytes"),
 }
-"""Columns that a packet itself does not state: its place, and its relation to earlier packets."""
+"""The columns that a packet itself does not determine: its location, and its relation to earlier packets."""
 
 
 def test_the_columns_are_those_that_a_packet_says_by_itself_and_three_more() -> None:

@@ -1,4 +1,4 @@
-"""Packets as columns: every row has the decoder's values for that packet, whatever is beside it."""
+"""Packets as columns: every row has the decoder's values for its packet, whatever is next to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ BODIES: Final = [with_body(*write_body("drei Stück", kind)) for kind in ("xml",
     with_body(b"\x11\0\0\0", 3),
     with_body(b"", 8),
 ]
-"""Bodies of all kinds: text, XML, numbers, bytes that are not text, and bodies that do not fit their type."""
+"""Messages with bodies of all kinds: text, XML, numbers, bytes that are not text, and bodies that do not fit their
+type.
+"""
 
 
 def rows_of(data: list[bytes], gap: bytes = b"") -> list[dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""The walk accepts the packets that the generated codec accepts, with the same fields, and refuses unknown layouts."""
+"""The walk accepts the same packets as the generated codec, with the same fields.
+
+It refuses unknown layouts.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from tests.examples import a_base_header
 
 
 def a_record(*parts: Any) -> Record[Any]:
-    """Return a record with only the fields of its layout."""
+    """Return a record with no other fields than those of its layout."""
     names = [part.name for part in parts if part.name]
     return Record(make_dataclass("Loose", names), Layout("[X] 1", *parts))
 
