@@ -19,8 +19,8 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "half of all numbers apart, the function has returned above",
     (
         "mqproto/manager/identifiers.py",
-        "left, share = self._most, 0",
-        "left, share = self._most, 1",
+        "left, share = self.most, 0",
+        "left, share = self.most, 1",
     ): "the loop sets it for each group, and without a group nobody asks for it",
     (
         "mqproto/base/timers.py",

@@ -94,9 +94,10 @@ class AcknowledgedMessages:
         self._sequences = sequences
         self._queues = queues
         self._doubts = doubts
-        self._reads: list[ReadPage] = []
-        self._proven: list[tuple[TxSequenceId, int, int]] = []
-        """The ranges of numbers, each with its sequence, that OrderAcks have acknowledged in this turn."""
+        self._expires_sent = desk.settings.follows_figures
+        self.reads: list[ReadPage] = []
+        self.proven: list[tuple[TxSequenceId, int, int]] = []
+        """The ranges of numbers, by sequence, that OrderAcks of this turn have acknowledged."""
         self._undecided: dict[tuple[int, int], Word] = {}
         """The words to act on, keyed by final queue and MessageID, or by the lane and position of a dead letter."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
@@ -107,9 +108,9 @@ class AcknowledgedMessages:
 
     def arrived(self, identifier: TxSequenceId, first: int, last: int) -> bool:
         """Decide the messages in doubt that an OrderAck covers. Return whether there are any."""
-        if self._desk.settings.follows_figures:
-            self._proven.append((identifier, first, last))
-        return self._decide_doubts(identifier, first, last)
+        if self._expires_sent:
+            self.proven.append((identifier, first, last))
+        return identifier in self._doubts.by_place and self._decide_doubts(identifier, first, last)
 
     def _decide_doubts(self, identifier: TxSequenceId, first: int, last: int) -> bool:
         doubts = list(self._doubts.between(identifier, first, last))
@@ -171,19 +172,19 @@ class AcknowledgedMessages:
         A FinalAck's word replaces others.
         """
         if (queue, place) not in self._undecided:
-            self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
+            self.reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
         elif not word.position:
             return  # The FinalAck says more.
         self._undecided[queue, place] = word
 
     def pages(self) -> list[ReadPage]:
         """Return the pages to read now, one for each message."""
-        if self._proven:
+        if self.proven:
             # A message that came to be in doubt in this turn had no dead letter when its OrderAck came.
-            for proven in self._proven:
+            for proven in self.proven:
                 self._decide_doubts(*proven)
-            self._proven.clear()
-        reads, self._reads = self._reads, []
+            self.proven.clear()
+        reads, self.reads = self.reads, []
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:

@@ -44,21 +44,18 @@ class Expiration:
         self._gives_up = desk.settings.follows_figures
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
-        self._read = True
-        """Whether to ask the store for expired messages. True at the start, because messages may have expired while the
-        node was down.
-        """
-        self._overlooked: list[ReadPage] = []
-        """For each sequence, the page from which to continue the search for expired messages that the store does not
-        list.
+        self.asks_store = True
+        """Whether to ask the store. True at the start, because messages expired while the node was down."""
+        self.overlooked: list[ReadPage] = []
+        """For each sequence, the page at which the search continues for expired messages that the store does not list.
         """
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
                 sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)
-                self._overlooked = [
+                self.overlooked = [
                     ReadPage(one.queue, 0, *desk.settings.page_limits, ReadBy.EXPIRY) for one in sequences
                 ]
-            self._expires_sent(self._gives_up and not self._overlooked)
+            self._expires_sent(self._gives_up and not self.overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
         """Expect a new message to expire after this second, UTC; None means that it never expires."""
@@ -95,7 +92,7 @@ class Expiration:
         if self._gives_up:
             self._give_up(now)
         self._desk.writes.force()
-        self._read = True
+        self.asks_store = True
         if self._deadline_s is None and any(queue.count for queue in (*self._queues, *self._outbound)):
             # Messages that consumers or neighbours have now may come back.
             self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
@@ -120,10 +117,10 @@ class Expiration:
 
         They must follow all other pages, because other pages change the store.
         """
-        if self._overlooked:
-            return self._overlooked[:1]
-        read, self._read = self._read, False
-        return [self._page] if read else []
+        if self.overlooked:
+            return self.overlooked[:1]
+        asks, self.asks_store = self.asks_store, False
+        return [self._page] if asks else []
 
     def looked_through(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """Take a page of a sequence, and end those of its messages that have expired."""
@@ -133,10 +130,10 @@ class Expiration:
             self._end_on_disk(sequence, position, packet, now)
         self._outbound.wake(sequence)
         if rows:
-            self._overlooked[0] = page._replace(after=rows[-1][0])
+            self.overlooked[0] = page._replace(after=rows[-1][0])
             return
-        del self._overlooked[0]
-        if not self._overlooked:
+        del self.overlooked[0]
+        if not self.overlooked:
             self._expires_sent(True)
 
     def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
@@ -167,6 +164,6 @@ class Expiration:
                 self._desk.writes.later.lasting.append(key)
                 self.expect(now.utc_s, now)
         else:
-            self._read = bool(rows)  # All of these were over, so there may be more.
-        if self._read:
+            self.asks_store = bool(rows)  # All of these were over, so there may be more.
+        if self.asks_store:
             self._desk.writes.force()

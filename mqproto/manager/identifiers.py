@@ -176,7 +176,7 @@ class MessageIdHistory:
         unstored: Collection[Guid] = (),
     ) -> None:
         self._settings = settings
-        self._most = size
+        self.most = size
         self._timers = timers
         self._connected = connected
         self._unstored = unstored
@@ -184,7 +184,7 @@ class MessageIdHistory:
         self._senders: dict[tuple[Guid, bool], SenderHistory] = {}
         self._bringers: WeakValueDictionary[Guid, Bringer] = WeakValueDictionary()
         self._bringer: Bringer | None = None
-        self._size = 0
+        self.size = 0
         self._arrival_count = 0
         self._second: int | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
@@ -196,11 +196,11 @@ class MessageIdHistory:
             sender = self._sender(row.source, recoverable=True)
             sender.is_stored = True
             self._arrived(sender, row.ordinal, row.time_stamp_s)
-        if self._size:
+        if self.size:
             self._start(now)
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def brought_by(self, manager: Guid, window_size: int) -> None:
         """Set the neighbor that brings the next messages, and the window that it announces."""
@@ -278,7 +278,7 @@ class MessageIdHistory:
             self._second = utc_s
             self._seconds.append((number, utc_s))
         if sender.arrivals.pop(ordinal, None) is None:
-            self._size += 1
+            self.size += 1
         sender.arrivals[ordinal] = number
 
     def _count_duplicate(self, source: Guid) -> None:
@@ -308,9 +308,7 @@ class MessageIdHistory:
         Call this only after the writes have been taken. Otherwise a transaction could delete an entry that it also
         adds.
         """
-        size = self._most
-        if self._size <= size:
-            return  # Nearly always.
+        size = self.most
         below = size - size // MARGIN
         for rule, goal in (
             (self._young, below),
@@ -318,10 +316,10 @@ class MessageIdHistory:
             (self._of_the_absent, below),
             (self._above_the_share, size),
         ):
-            if self._size <= size:
+            if self.size <= size:
                 return
             for group in rule():
-                self._forget_oldest(group.senders, min(group.most, self._size - goal), writes)
+                self._forget_oldest(group.senders, min(group.most, self.size - goal), writes)
 
     def _young(self) -> list[Group]:
         senders = [(sender, sender.spare) for sender in self._senders.values() if sender.spare]
@@ -346,7 +344,7 @@ class MessageIdHistory:
 
     def _above_the_share(self) -> list[Group]:
         groups = list(self._by_bringer().values())
-        left, share = self._most, 0
+        left, share = self.most, 0
         counts = sorted(_count(senders) for senders in groups)
         for index, count in enumerate(counts):
             share = left // (len(counts) - index)
@@ -387,7 +385,7 @@ class MessageIdHistory:
         for ordinal in ordinals:
             del sender.arrivals[ordinal]
             sender.hop_counts.pop(ordinal, None)
-        self._size -= len(ordinals)
+        self.size -= len(ordinals)
         if sender.is_stored and ordinals:
             writes.later.forget_identifiers(sender.source, ordinals)
         if not sender.arrivals:

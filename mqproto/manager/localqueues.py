@@ -53,7 +53,7 @@ class LocalQueues:
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
         """The deleted queues, the oldest deletion first. If a queue is created again, its senders' numbers continue."""
-        self._stirred: dict[LocalQueue, None] = {}
+        self.stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
@@ -107,7 +107,7 @@ class LocalQueues:
         queue = self._opened(declaration)
         queue.lane(0).register(self._desk.writes)
         self._by_name[declaration.name.lower()] = queue
-        self._stirred[queue] = None  # A first page is read, so a peek sees stored messages.
+        self.stirred[queue] = None  # A first page is read, so a peek sees stored messages.
         return queue
 
     def _opened(self, declaration: QueueDeclaration) -> LocalQueue:
@@ -307,11 +307,11 @@ class LocalQueues:
 
     def stir(self, queue: LocalQueue) -> None:
         """Mark a queue, because something has happened to it that must be handled in this turn."""
-        self._stirred[queue] = None
+        self.stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:
         """Return the queues that were marked with `stir`; their new messages count as having arrived now."""
-        stirred, self._stirred = self._stirred, {}
+        stirred, self.stirred = self.stirred, {}
         for queue in stirred:
             if fresh := queue.take_fresh(now):
                 count_ages(fresh, now, self.ages)

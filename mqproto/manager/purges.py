@@ -41,7 +41,8 @@ class Purges:
         self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """The queues that are being purged, by number, each with the last position to delete."""
-        self._reads: list[ReadPage] = []
+        self.reads: list[ReadPage] = []
+        """The pages to read in this turn."""
 
     def begin(self, queue: OutgoingQueue) -> None:
         """Delete all messages that are now in a queue. If a purge is still running, it is extended to these."""
@@ -62,7 +63,7 @@ class Purges:
         return queue.queue in self._going
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
-        self._reads.append(ReadPage(queue.queue, after, *self._limits, ReadBy.PURGE))
+        self.reads.append(ReadPage(queue.queue, after, *self._limits, ReadBy.PURGE))
 
     def _end(self, queue: OutgoingQueue, position: int, packet: bytes) -> None:
         is_copy = queue.kind is QueueKind.OUTGOING and is_transactional(packet)
@@ -72,11 +73,6 @@ class Purges:
             self._desk.waypoints.ended(packet, MessageClass.NACK_DELETED)
         else:
             self._desk.endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
-
-    def pages(self) -> list[ReadPage]:
-        """Return the pages to read now."""
-        reads, self._reads = self._reads, []
-        return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
         """Take a page of a queue that is being purged."""

@@ -61,7 +61,6 @@ from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.resending import OrderAckWait
 from mqproto.turn.effects import (
     Batch,
-    CloseTransport,
     Delivery,
     HurtPacket,
     IncomingRow,
@@ -71,7 +70,6 @@ from mqproto.turn.effects import (
     ReadPage,
     ReadSequences,
     Received,
-    SendBytes,
     StoredState,
     message_key,
 )
@@ -280,7 +278,7 @@ class QueueManager:
         """
         self._stored_bytes = size_bytes
         self._parts.arrivals.room.stored_bytes = self._parts.sending.stored_bytes = size_bytes
-        self.has_room(self._room_bytes)
+        self._limit()
 
     @property
     def added_bytes(self) -> int:
@@ -293,10 +291,14 @@ class QueueManager:
         Beyond that, applications are refused, and neighbors keep their messages. Operations that make the store smaller
         are always carried out. The limit holds until the next call.
         """
-        self._room_bytes = room_bytes
-        limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
+        if room_bytes != self._room_bytes:
+            self._room_bytes = room_bytes
+            self._limit()
+            self._parts.desk.writes.has_room(room_bytes != 0)
+
+    def _limit(self) -> None:
+        limit_bytes = None if self._room_bytes is None else self._stored_bytes + self._room_bytes
         self._parts.arrivals.room.limit_bytes = self._parts.sending.limit_bytes = limit_bytes
-        self._parts.desk.writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """Process the answer to one of a batch's reads; the kind of read determines the type of `rows`."""
@@ -636,25 +638,19 @@ class QueueManager:
 
     def take(self, now: Moment) -> Batch:
         """Return everything that was decided since the last call."""
-        deliveries: list[Delivery] = []
-        reads: list[ReadPage | ReadExpired | ReadSequences] = []
-        sends: list[SendBytes] = []
-        closes: list[CloseTransport] = []
-        parts, desk = self._parts, self._parts.desk
-        parts.outbound.learn()
+        parts, desk, batch = self._parts, self._parts.desk, Batch()
+        if parts.met.news:
+            parts.outbound.learn()
         while True:
-            for queue in parts.queues.take_stirred(now):
+            for queue in parts.queues.take_stirred(now) if parts.queues.stirred else ():
                 if queue.purging:
                     queue.let_go(now)
-                deliveries += [
+                batch.deliveries += [
                     Delivery(consumer.consumer, queue.name, received)
                     for consumer, received in queue.hand_out(now)
                 ]
-                reads += queue.pages()
-            turn = parts.neighbours.turn(now)
-            reads += turn[0]
-            sends += turn[1]
-            closes += turn[2]
+                batch.reads += queue.pages()
+            parts.neighbours.turn(batch, now)
             if traced := parts.neighbours.leaving.traced:
                 parts.tracing.sent(traced, now)
             if not desk.endings:
@@ -663,29 +659,27 @@ class QueueManager:
             desk.endings.clear()
             parts.outcomes.follow(endings, now)
         if parts.arrivals.reads:
-            reads += parts.arrivals.take_reads()
-        reads += parts.acknowledged.pages()
+            batch.reads += parts.arrivals.take_reads()
+        if parts.acknowledged.proven or parts.acknowledged.reads:
+            batch.reads += parts.acknowledged.pages()
         # One after the other: if two of them let go of one message, neither would know that the other has.
         if self._again:
-            reads += self._again
+            batch.reads += self._again
             self._again = []
-        else:
-            reads += parts.purges.pages() or parts.expiration.pages()
-        writes = desk.writes.take(now)
+        elif parts.purges.reads:
+            batch.reads += parts.purges.reads
+            parts.purges.reads.clear()
+        elif parts.expiration.overlooked or parts.expiration.asks_store:
+            batch.reads += parts.expiration.pages()
+        batch.writes = desk.writes.take(now)
         for history in parts.histories:
-            history.make_room(desk.writes)
-        batch = Batch(
-            writes=writes,
-            reads=reads,
-            pings=parts.transports.pings.take(),
-            connects=parts.transports.take_connects(),
-            sends=sends,
-            closes=closes,
-            deliveries=deliveries,
-            notes=desk.notes.copy(),
-            deadline_ms=desk.timers.next_ms,
-        )
+            if history.size > history.most:
+                history.make_room(desk.writes)
+        batch.pings, parts.transports.pings.requests = parts.transports.pings.requests, []
+        batch.connects, parts.transports.connects = parts.transports.connects, []
+        batch.notes += desk.notes
         desk.notes.clear()
+        batch.deadline_ms = desk.timers.next_ms
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:

@@ -215,8 +215,10 @@ class Met:
         self._routes = routes
         self._table = MetTable(desk.writes, state, next_number)
         self.hosts_by_name = self._table.hosts_by_name
-        self._news: dict[Guid, None] = {}
-        self._doubts: dict[Guid, None] = {}
+        self.news: dict[Guid, None] = {}
+        """Those that were met, have moved, or were forgotten in this turn."""
+        self.doubts: dict[Guid, None] = {}
+        """Those that may no longer be where they were met, to be asked in this turn."""
         self._forget_old(now)
 
     def __iter__(self) -> Iterator[Acquaintance]:
@@ -274,7 +276,7 @@ class Met:
             found = Acquaintance(manager, host, address, how, now.utc_s, now.utc_s)
             if not self._take_in(found, now):
                 return False
-            self._news[manager] = None
+            self.news[manager] = None
             self._table.write(found)
             return True
         by_name = called and found.host.casefold() == host.casefold()
@@ -300,7 +302,7 @@ class Met:
             found.host = address
         found.address, found.last_s = address, max(now.utc_s, found.last_s)
         if changes:
-            self._news[manager] = None
+            self.news[manager] = None
         if changes or found.last_s - found.written_s >= LAST_SEEN_S:
             self._table.write(found)
         return True
@@ -338,13 +340,11 @@ class Met:
         pause_ms = ASKED_INTERVALS * self._desk.settings.try_connect_interval_ms
         if found.asked_ms is None or now.uptime_ms - found.asked_ms >= pause_ms:
             found.asked_ms = now.uptime_ms
-            self._doubts[found.manager] = None
+            self.doubts[found.manager] = None
 
     def take_doubts(self) -> list[Acquaintance]:
         """Return the queue managers to call at their earlier addresses, to check whether they are still there."""
-        if not self._doubts:
-            return []
-        doubts, self._doubts = self._doubts, {}
+        doubts, self.doubts = self.doubts, {}
         return [self._table.by_manager[manager] for manager in doubts if manager in self._table.by_manager]
 
     def answered(self, manager: Guid) -> None:
@@ -386,12 +386,12 @@ class Met:
         found.how = How.CALLED_US if found.how is How.WAS_CALLED else found.how
         found.other = found.verdict = ""
         self._table.index(found)
-        self._news[found.manager] = None
+        self.news[found.manager] = None
         self._table.write(found)
 
     def take_news(self) -> list[Guid]:
         """Return the GUIDs that were met, have moved, or were forgotten since the last call."""
-        news, self._news = self._news, {}
+        news, self.news = self.news, {}
         return list(news)
 
     def expect_answers(
@@ -447,7 +447,7 @@ class Met:
         known.name, known.host, known.how = name, host, How.ADDED
         self._table.index(known)
         if known.manager is not None:
-            self._news[known.manager] = None
+            self.news[known.manager] = None
         self._table.write(known, urgent=True)
         return known
 
@@ -534,7 +534,7 @@ class Met:
     def _forget(self, found: Acquaintance, *, urgent: bool = False) -> None:
         self._table.remove(found, urgent=urgent)
         if found.manager is not None:
-            self._news[found.manager] = None
+            self.news[found.manager] = None
 
 
 def _last_seen(one: Acquaintance) -> int:

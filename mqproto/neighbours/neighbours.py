@@ -28,7 +28,7 @@ from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import CloseTransport, Note, ReadPage, SendBytes
+from mqproto.turn.effects import Batch, Note, ReadPage, SendBytes
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, UserHeader
@@ -254,12 +254,9 @@ class Neighbours:
 
     # One turn
 
-    def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
+    def turn(self, batch: Batch, now: Moment) -> None:
         """Remove acknowledged messages, send what the windows allow, and acknowledge received messages."""
-        reads: list[ReadPage] = []
-        sends: list[SendBytes] = []
-        closes: list[CloseTransport] = []
-        for one in self.met.take_doubts():
+        for one in self.met.take_doubts() if self.met.doubts else ():
             self._ask(one, now)
         while self._transports.touched or self._awake:  # A session that closes may leave its work to another.
             for session in list(self._transports.touched):
@@ -267,18 +264,17 @@ class Neighbours:
             while self._awake:
                 awake, self._awake = self._awake, {}
                 for neighbour in awake:
-                    reads += self._dispatch(neighbour, now)
+                    batch.reads += self._dispatch(neighbour, now)
             touched, self._transports.touched = self._transports.touched, {}
             for session in touched:
                 self._transports.acknowledge(session, now)
                 chunks = session.take_outbox()
                 if chunks:
-                    sends.append(SendBytes(session.key, chunks))
+                    batch.sends.append(SendBytes(session.key, chunks))
                     self._transports.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
                 if session.closed is not None:
-                    closes.append(session.closed)
+                    batch.closes.append(session.closed)
                     self._forget(session, now)
-        return reads, sends, closes
 
     def _complete(self, session: Session) -> None:
         """Remove from their queues the messages that the neighbour has acknowledged."""

@@ -46,7 +46,8 @@ class Pings:
         self._desk = desk
         self._cookie = 0
         self._waiting: dict[int, _Asked] = {}
-        self._requests: list[SendPing] = []
+        self.requests: list[SendPing] = []
+        """The requests to send in this turn."""
 
     def ask(self, connect: OpenTransport, address: tuple[str, int], now: Moment) -> None:
         """Send a request; the transport is opened only after a good response.  [MS-MQQB] 3.1.7.6
@@ -57,7 +58,7 @@ class Pings:
         datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._desk.identity))
         request = SendPing(connect.session, *address, datagram)
         self._waiting[connect.session] = _Asked(self._cookie, request, connect)
-        self._requests.append(request)
+        self.requests.append(request)
         self._desk.timers.start(Timer.PING_RESPONSE, connect.session, now.uptime_ms + PING_RESPONSE_MS)
 
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
@@ -97,11 +98,6 @@ class Pings:
         """Forget the request of a session, if there is one."""
         self._waiting.pop(session, None)
         self._desk.timers.stop(Timer.PING_RESPONSE, session)
-
-    def take(self) -> list[SendPing]:
-        """Return the requests to send now."""
-        requests, self._requests = self._requests, []
-        return requests
 
 
 def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | None:

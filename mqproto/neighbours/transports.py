@@ -34,7 +34,8 @@ class SessionTransports:
         self.hosts = Hosts()
         self.pings = Pings(desk)
         self._next_key = 1
-        self._connects: list[OpenTransport] = []
+        self.connects: list[OpenTransport] = []
+        """The transports to open in this turn."""
         self.new_session = self._new_session
         self.receive = Session.receive
         self.acknowledge = Session.acknowledge
@@ -83,7 +84,7 @@ class SessionTransports:
             return False
         connect = self.pings.answered(session, datagram)
         if connect is not None:
-            self._connects.append(connect)
+            self.connects.append(connect)
         self.touched[session] = None
         return connect is not None or session.closed is not None
 
@@ -135,13 +136,8 @@ class SessionTransports:
         if self._desk.settings.require_pings:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:
-            self._connects.append(connect)
+            self.connects.append(connect)
         return session
-
-    def take_connects(self) -> list[OpenTransport]:
-        """Return the transports to open now."""
-        connects, self._connects = self._connects, []
-        return connects
 
     def expired(self, timer: Timer, key: int, now: Moment) -> None:
         """Handle the expiry of a session's timer."""

@@ -153,6 +153,8 @@ class Session:
         self._buffer = DroppingBuffer()
         self._shapes = Shapes()
         self._order = 0
+        self.begun_bytes = 0
+        """The number of bytes of an incomplete packet."""
         self.has_refused = False
         """Whether the session ended because we could not take a UserMessage from the neighbour."""
 
@@ -258,11 +260,6 @@ class Session:
         request_connection(self.data, now)
 
     @property
-    def begun_bytes(self) -> int:
-        """The number of bytes that have arrived of an incomplete packet."""
-        return self._buffer.pending_bytes
-
-    @property
     def kept_bytes(self) -> int:
         """How many bytes of an incomplete packet are in memory."""
         return self._buffer.kept_bytes
@@ -288,7 +285,7 @@ class Session:
         """
         data = self.data
         data.received_ack = True
-        begun_bytes, came_bytes = self._buffer.pending_bytes, len(chunk)
+        begun_bytes, came_bytes = self.begun_bytes, len(chunk)
         runs: list[Run] = []
         try:
             if data.state is not SessionState.OPEN:
@@ -302,7 +299,8 @@ class Session:
         except WireFormatError as error:
             answers = data.state is SessionState.WAITING_ECR_MSG
             data.close("3.1.5.1.3", f"it speaks no MSMQ: {error}" if answers else str(error))
-        if begun_bytes or self._buffer.pending_bytes:
+        self.begun_bytes = self._buffer.pending_bytes
+        if begun_bytes or self.begun_bytes:
             self._time_packet(begun_bytes, came_bytes, now)
         return runs
 

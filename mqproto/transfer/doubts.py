@@ -76,7 +76,8 @@ class Doubts:
     ) -> None:
         self._desk = desk
         self._next_queue = next_queue
-        self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
+        self.by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
+        """By sequence, the messages in doubt and their numbers."""
         self._by_letter: dict[tuple[int, int], Doubt] = {}
         """The messages in doubt by the places of their dead letters, the oldest first."""
         self._letters = letters
@@ -135,15 +136,15 @@ class Doubts:
         self._desk.notes.append(Note("message-in-doubt", facts))
 
     def _remember(self, doubt: Doubt) -> None:
-        self._by_letter[doubt.place] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
+        self._by_letter[doubt.place] = self.by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
 
     def at(self, identifier: TxSequenceId, number: int) -> Doubt | None:
         """Return the message in doubt that has this place in a sequence; None if there is none."""
-        return self._by_place.get(identifier, {}).get(number)
+        return self.by_place.get(identifier, {}).get(number)
 
     def between(self, identifier: TxSequenceId, first: int, last: int) -> Iterator[Doubt]:
         """Yield the messages in doubt with numbers from `first` to `last`, both inclusive."""
-        of_sequence = self._by_place.get(identifier, {})
+        of_sequence = self.by_place.get(identifier, {})
         if last - first < len(of_sequence):
             yield from (of_sequence[number] for number in range(first, last + 1) if number in of_sequence)
         else:
@@ -155,10 +156,10 @@ class Doubts:
 
     def forget(self, doubt: Doubt) -> None:
         """Forget a message in doubt, because its outcome is known or no longer matters."""
-        of_sequence = self._by_place[doubt.identifier]
+        of_sequence = self.by_place[doubt.identifier]
         del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:
-            del self._by_place[doubt.identifier]
+            del self.by_place[doubt.identifier]
         self._desk.writes.urgent().remove(self._lists[doubt.lane], doubt.letter, doubt.letter)
 
 

@@ -177,7 +177,7 @@ class PendingWrites:
     def take(self, now: Moment) -> Writes | None:
         """Return the transaction to commit now; None if there is none or it may wait."""
         if not self._is_urgent:
-            if not self._timers.runs(Timer.LAZY_WRITES, None) and (self._changed or self._writes):
+            if (self._changed or self._writes) and not self._timers.runs(Timer.LAZY_WRITES, None):
                 self._timers.start(Timer.LAZY_WRITES, None, now.uptime_ms + LAZY_WRITES_DELAY_MS)
             return None
         for sequence in self._changed:

@@ -511,7 +511,7 @@ def one_page_of_what_is_over(sound: Any) -> Any:
 
     def loaded(self: Expiration, rows: Any, now: Any) -> None:
         sound(self, rows, now)
-        self._read = False
+        self.asks_store = False
 
     return loaded
 

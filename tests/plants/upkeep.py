@@ -193,7 +193,7 @@ def count_a_repeat_as_one_more(sound: Any) -> Any:
     """A repeated identifier counts twice toward the size of the history."""
 
     def arrived(self: MessageIdHistory, sender: SenderHistory, ordinal: int, utc_s: int) -> None:
-        self._size += ordinal in sender.arrivals
+        self.size += ordinal in sender.arrivals
         sound(self, sender, ordinal, utc_s)
 
     return arrived

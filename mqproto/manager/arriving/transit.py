@@ -51,6 +51,7 @@ class Transit:
         self._expiration = expiration
         self._refusing = refusing
         self._room = room
+        self._expires_sent = desk.settings.follows_figures
         self.forwarded_count = 0
 
     def forward(self, run: Run, head: Head, remote: Remote, now: Moment) -> None:
@@ -67,7 +68,7 @@ class Transit:
             self._end_of_hops(run, head, remote)
             return
         expires_s: list[int | None] = [None] * len(packets)
-        passes = transactional and (not self._desk.settings.follows_figures or source == self._desk.identity)
+        passes = transactional and (not self._expires_sent or source == self._desk.identity)
         if not passes and reach_deadline_s(packets[0]) is not None:
             run, expires_s = self._in_time(run, remote, now)
             if not expires_s:

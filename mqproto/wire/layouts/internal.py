@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from construct import Int16ul, Int32ul, this
@@ -162,6 +163,9 @@ connection_parameters_packet = PacketRecord(
 assert connection_parameters_packet.sizeof() == 32
 
 
+_ACK_FLAGS: Final = BaseHeader.session_header.mask | BaseHeader.internal.mask | 3
+
+
 @dataclass(slots=True)
 class SessionAck:
     """A session acknowledgment that is sent by itself.  [MS-MQQB] 2.2.6
@@ -169,12 +173,8 @@ class SessionAck:
     Its PacketSize includes the SessionHeader, which that of a UserMessage does not: in [MS-MQQB] 4.1.8, it is 36.
     """
 
-    base: BaseHeader = field(
-        default_factory=lambda: BaseHeader(
-            flags=BaseHeader.session_header.mask | BaseHeader.internal.mask | 3
-        )
-    )
-    internal: InternalHeader = field(default_factory=lambda: InternalHeader(flags=SESSION_ACK))
+    base: BaseHeader = field(default_factory=partial(BaseHeader, flags=_ACK_FLAGS))
+    internal: InternalHeader = field(default_factory=partial(InternalHeader, flags=SESSION_ACK))
     session: SessionHeader = field(default_factory=SessionHeader)
 
 
