@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
@@ -80,53 +79,35 @@ def primary_code(error: BaseException) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> AbstractContextManager[None]:
-    """Turn SQLite's errors about a file into StoreErrors.
+def explain(path: Path, error: BaseException, advice: Mapping[int, str] = ADVICE) -> None:
+    """Raise the StoreError for an error of SQLite's about a file. Return if only a bug of ours can cause the error.
 
-    An error that only a bug of ours can cause stays as it is.
-
-    advice: what to do, by SQLite's primary result code.
+    advice: what to do, keyed by SQLite's primary result code.
     """
-    return _Explained(path, advice)
+    if isinstance(error, DamageError):
+        raise damaged_store(path, error) from error
+    if isinstance(error, sqlite3.IntegrityError):
+        raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
+    code = primary_code(error)
+    if code is None and isinstance(error, sqlite3.OperationalError):
+        raise damaged_store(path, str(error).partition(" with text ")[0]) from error  # It is no text.
+    if code is None:
+        return
+    if code == sqlite3.SQLITE_CORRUPT and code not in advice:
+        raise damaged_store(path, error) from error
+    trouble = f"the disk fails ({error}): look to it, then start the node again"
+    worse = DiskFullError if code == sqlite3.SQLITE_FULL else StoreError
+    raise worse(f"{path}: {advice.get(code, trouble)}") from error
 
 
-class _Explained:
-    """The context manager of `explained`. It wraps each commit and each read, so it has to be fast.
-
-    A generator, as contextlib would have it, takes four times as long.
-    """
-
-    __slots__ = ("_advice", "_path")
-
-    def __init__(self, path: Path, advice: Mapping[int, str]) -> None:
-        self._path = path
-        self._advice = advice
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        path, advice = self._path, self._advice
-        if isinstance(error, DamageError):
-            raise damaged_store(path, error) from error
-        if isinstance(error, sqlite3.IntegrityError):
-            raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
-        if not isinstance(error, sqlite3.Error):
-            return
-        code = primary_code(error)
-        if code is None and isinstance(error, sqlite3.OperationalError):
-            raise damaged_store(path, str(error).partition(" with text ")[0]) from error  # It is no text.
-        if code is None:
-            return
-        if code == sqlite3.SQLITE_CORRUPT and code not in advice:
-            raise damaged_store(path, error) from error
-        trouble = f"the disk fails ({error}): look to it, then start the node again"
-        worse = DiskFullError if code == sqlite3.SQLITE_FULL else StoreError
-        raise worse(f"{path}: {advice.get(code, trouble)}") from error
+@contextmanager
+def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
+    """Let `explain` turn SQLite's errors about a file into StoreErrors. A commit does it without this, for speed."""
+    try:
+        yield
+    except (DamageError, sqlite3.Error) as error:
+        explain(path, error, advice)
+        raise
 
 
 @contextmanager

@@ -328,7 +328,7 @@ class RunningNode:
         for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
             if line is not None:
                 self._log.warning(line[0], **line[1])
-        self.core.has_room(self._store.room_bytes)
+        self.core.has_room(self._fullness.room_bytes)
         if self._recording is not None:
             self._recording.flush()
         return batch
@@ -337,7 +337,8 @@ class RunningNode:
 
     def commit(self, writes: Writes) -> int:
         """Commit to the store, after logging the failed messages that leave it."""
-        self._removals.keep(writes.departures)
+        if writes.departures:
+            self._removals.keep(writes.departures)
         self._store.commit(writes)
         return self._store.size_bytes
 

@@ -47,6 +47,8 @@ class Fullness:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.room_bytes = store.room_bytes
+        """How many bytes a batch may bring, as the store said at the last look."""
         self._tried_s = 0.0
         self._is_full = False
 
@@ -57,12 +59,13 @@ class Fullness:
             StoreError: the disk fails.
         """
         store = self._store
-        if forgotten := store.take_forgotten():
-            return "strangers-forgotten", {"sequences": forgotten, "kept": SEQUENCES_KEPT}
         if store.lacks_room and now_s - self._tried_s >= TRY_S:
             self._tried_s = now_s
             store.make_room()
-        is_full = store.room_bytes == 0
+        self.room_bytes = store.room_bytes
+        if forgotten := store.take_forgotten():
+            return "strangers-forgotten", {"sequences": forgotten, "kept": SEQUENCES_KEPT}
+        is_full = self.room_bytes == 0
         if is_full == self._is_full:
             return None
         self._is_full = is_full

@@ -143,7 +143,7 @@ class Log:
         return self._segment is not None and (
             self._due is not None
             or len(self._older) >= limits.segments
-            or (self._reserve.is_missing and bool(self._older))
+            or (bool(self._older) and self._reserve.is_missing)
             or recent.messages.memory_bytes > limits.memory_bytes
             or recent.removal_count > REMOVALS * limits.slice_messages
         )

@@ -35,39 +35,33 @@ SMALLEST_SHARE: Final = 8
 
 
 class Reserve:
-    """The reserve of one store, which also makes the segments of the store's log.
+    """The reserve of one store, which also makes the segments of its log.
 
     Args:
         store: the file of the tables.
-        wanted_bytes: the number of bytes to set aside; with 0, there is no reserve, and `is_missing` is False.
+        wanted_bytes: how many bytes to set aside; with 0, there is no reserve, and `is_missing` is False.
         segment_bytes: the usual size of a segment.
 
     Attributes:
-        size_bytes: the number of bytes that are set aside; 0 if there is no reserve.
+        size_bytes: how many bytes are set aside; 0 if none are.
+        is_missing: whether there should be a reserve but there is none, because it was used, or could not be made.
+        is_short: whether the reserve is smaller than wanted, or missing.
+        share_bytes: how many bytes of new messages a batch may have so that its record fits into the reserve; None if
+            there is no limit.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, wanted_bytes: int, segment_bytes: int) -> None:
         self.path = reserve_path(store)
-        self.size_bytes = 0
         self._files, self._store, self._node = files, store, node
         self._wanted_bytes, self._segment_bytes = wanted_bytes, segment_bytes
+        self._has(0)
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether there should be a reserve but is none, because it was used, or could not be made."""
-        return self.size_bytes == 0 and self._wanted_bytes > 0
-
-    @property
-    def share_bytes(self) -> int | None:
-        """The maximum number of bytes of new messages in a batch, so that the batch's record fits into the reserve;
-        None if there is no limit.
-        """
-        return self.size_bytes // SHARES if self._wanted_bytes else None
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the reserve is smaller than wanted, or missing."""
-        return self.size_bytes < self._wanted_bytes
+    def _has(self, size_bytes: int) -> None:
+        """Note that this many bytes are set aside. A node asks each turn what follows from that."""
+        self.size_bytes, wanted_bytes = size_bytes, self._wanted_bytes
+        self.is_missing = size_bytes == 0 and wanted_bytes > 0
+        self.is_short = size_bytes < wanted_bytes
+        self.share_bytes = size_bytes // SHARES if wanted_bytes else None
 
     def make(self) -> None:
         """Make the reserve as large as the disk has room for. Replace a short reserve once there is room for a full
@@ -90,12 +84,12 @@ class Reserve:
                     self._files.remove(self.path)
                     self._files.rename(larger, self.path)
                     self._files.flush_folder(self.path.parent)
-                    self.size_bytes = self._wanted_bytes
+                    self._has(self._wanted_bytes)
                 return
             size_bytes = self._wanted_bytes
             while size_bytes >= self._wanted_bytes // SMALLEST_SHARE:
                 if self._is_made(self.path, size_bytes):
-                    self.size_bytes = size_bytes
+                    self._has(size_bytes)
                     return
                 size_bytes //= 2
 
@@ -159,7 +153,7 @@ class Reserve:
             except BaseException:
                 file.close()
                 raise
-        self.size_bytes = 0
+        self._has(0)
         return LogSegment(self._files, path, header, file)
 
     def take(self, segment: LogSegment) -> None:
@@ -190,7 +184,7 @@ class Reserve:
         if len(data) < HEADER.size:
             self._files.remove(self.path)
         else:
-            self.size_bytes = len(data)
+            self._has(len(data))
 
 
 def reserve_path(store: Path) -> Path:

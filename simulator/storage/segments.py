@@ -19,10 +19,9 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
@@ -189,7 +188,7 @@ class LogSegment:
             StoreError: the record is not on disk if `is_sound` is true; otherwise, it may be.
         """
         self.is_sound = False
-        with explained_file(self.path):
+        try:
             try:
                 self._file.write(self.used_bytes, [record.after(self._salt)])
             except OSError as error:
@@ -201,6 +200,8 @@ class LogSegment:
                     self.is_sound = True
                 raise
             self._file.flush()
+        except OSError as error:
+            raise file_error(self.path, error) from error
         self.used_bytes += record.size_bytes
         self.keys += record.keys
         self.is_sound = True
@@ -452,31 +453,20 @@ def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
     )
 
 
-def explained_file(path: Path) -> AbstractContextManager[None]:
+def file_error(path: Path, error: OSError) -> StoreError:
+    """Return the StoreError for the system's error about a file."""
+    advice = f"the disk fails ({error.strerror}): look to it, then start the node again"
+    if error.errno in FULL:
+        return DiskFullError(f"{path}: {ADVICE[sqlite3.SQLITE_FULL]}")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        advice = ADVICE[sqlite3.SQLITE_READONLY]
+    return StoreError(f"{path}: {advice}")
+
+
+@contextmanager
+def explained_file(path: Path) -> Iterator[None]:
     """Turn the system's error about a file into a StoreError."""
-    return _ExplainedFile(path)
-
-
-class _ExplainedFile:
-    """A context manager around each write of a file, like `explained` around each commit."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, OSError):
-            return
-        path = self._path
-        advice = f"the disk fails ({error.strerror}): look to it, then start the node again"
-        if error.errno in FULL:
-            raise DiskFullError(f"{path}: {ADVICE[sqlite3.SQLITE_FULL]}") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = ADVICE[sqlite3.SQLITE_READONLY]
-        raise StoreError(f"{path}: {advice}") from error
+    try:
+        yield
+    except OSError as error:
+        raise file_error(path, error) from error

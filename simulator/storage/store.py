@@ -18,8 +18,10 @@ from typing import Final, Self
 
 from mqproto.base.durations import Durations
 from mqproto.simulator.base.storeerrors import (
+    DamageError,
     LifeFullError,
     StoreError,
+    explain,
     explained,
     finds_no_room,
     sound,
@@ -251,8 +253,7 @@ class Store:
             return [(key & LAST_POSITION, packet, final_ack) for key, packet, final_ack in rows]
 
     def _rows(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        contents = self._contents
-        return contents.expired(page) if isinstance(page, ReadExpired) else contents.page(page)
+        return self._contents.expired(page) if isinstance(page, ReadExpired) else self._contents.page(page)
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
         """Return the incoming sequences that `read` asks for.
@@ -326,26 +327,30 @@ class Store:
                 f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
             )
         began_s = perf_counter()
-        with self._together, explained(self.path):
-            log = self._log
-            segment = log.segment_for(writes)
-            writes, gone = self._contents.resolved(writes)
-            record = Record.of(log.next_record, writes)
-            if not segment.has_room_for(record):
-                segment, is_settled = log.segment_behind(segment, HEADER.size + record.size_bytes)
-                if is_settled:
-                    writes, gone = self._contents.resolved(writes)
-            log.is_usable = False  # until the log and what we know of it are in step
+        with self._together:
             try:
-                segment.append(record)
-            except BaseException:
-                log.is_usable = segment.is_sound
+                log = self._log
+                segment = log.segment_for(writes)
+                writes, gone = self._contents.resolved(writes)
+                record = Record.of(log.next_record, writes)
+                if not segment.has_room_for(record):
+                    segment, is_settled = log.segment_behind(segment, HEADER.size + record.size_bytes)
+                    if is_settled:
+                        writes, gone = self._contents.resolved(writes)
+                log.is_usable = False  # until the log and what we know of it are in step
+                try:
+                    segment.append(record)
+                except BaseException:
+                    log.is_usable = segment.is_sound
+                    raise
+                self._witness.write(log.next_record, self._tables.log_salts)
+                self._identity.committed(log.next_record, writes.counters)
+                log.next_record += 1
+                self.size_bytes += self._contents.add(writes, gone)
+                log.is_usable = True
+            except (DamageError, sqlite3.Error) as error:
+                explain(self.path, error)
                 raise
-            self._witness.write(log.next_record, self._tables.log_salts)
-            self._identity.committed(log.next_record, writes.counters)
-            log.next_record += 1
-            self.size_bytes += self._contents.add(writes, gone)
-            log.is_usable = True
         self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
@@ -366,9 +371,7 @@ class Store:
             share_bytes = self.room_bytes
             if share_bytes is None or size_bytes <= share_bytes:
                 return True
-            if not share_bytes:
-                return False
-            return self._log.finds_room(size_bytes + SHARES * share_bytes)
+            return bool(share_bytes) and self._log.finds_room(size_bytes + SHARES * share_bytes)
 
     def tidy(self) -> None:
         """Move a slice of the data that is due, if there is any, to the tables.

@@ -76,7 +76,7 @@ def test_a_reserve_that_is_used_is_said_and_is_tried_to_be_made_once_a_second(tm
         fullness, tried = Fullness(store), list[float]()
         assert fullness.look(1) is None
         reserve = store._reserve
-        reserve.size_bytes = 0
+        reserve._has(0)
         make, reserve.make = reserve.make, lambda: tried.append(0)  # type: ignore[method-assign]
         said = [fullness.look(1 + part * TRY_S / 10) for part in range(20)]
         assert [line[0] for line in said if line is not None] == ["disk-full"]
