@@ -13,9 +13,8 @@ from mqproto.queues.joining import Joining, joining
 from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import address_of
 from mqproto.session import Remote
-from mqproto.transfer.acknowledgments import reply_to_sender
-from mqproto.transfer.copies import MessageName
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.incoming import reply_to_sender
+from mqproto.transfer.outgoing import ORDER_SUFFIX, MessageName, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueRow, StoredQueue

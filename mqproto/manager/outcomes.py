@@ -35,8 +35,8 @@ from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAckRule, end_of
 from mqproto.routing import Routes
-from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.doubts import Doubts
+from mqproto.transfer.incoming import make_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk

@@ -13,7 +13,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import Routes
 from mqproto.session import Remote
-from mqproto.transfer.numbering import USED_UP, block_after
+from mqproto.transfer.cursors import USED_UP, block_after
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk

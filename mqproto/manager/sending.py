@@ -25,7 +25,7 @@ from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
-from mqproto.transfer.numbering import TRANSACTION_LIMIT
+from mqproto.transfer.cursors import TRANSACTION_LIMIT
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import (

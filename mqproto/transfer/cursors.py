@@ -1,7 +1,9 @@
-"""How far an outgoing sequence has progressed, given as positions in its queue.  3.1.1.6.2
+"""The progress of an outgoing sequence, as positions in its queue, and the numbers in its packets.
 
-Positions count all messages that ever joined the queue. Numbers, which start from 1, count the messages of the current
-sequence, which begins after `base`. So message `number` is at position `base + number`.
+3.1.1.3.1.1, 3.1.1.6.2, 3.1.7.1.3
+
+Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
+begins after `base`; so message `number` is at position `base + number`.
 
     base        acknowledged    saved_through   sent_ceiling             last
      │ OrderAck came │ next hop has │ was sent once │ was never sent       │
@@ -11,13 +13,19 @@ sequence, which begins after `base`. So message `number` is at position `base + 
 
     a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
 
-`sent_through` is the position just before the window's head. It is at or before `sent_ceiling`, because it moves back
-when a session breaks. base, acknowledged, saved_through, last and stored_ceiling are on disk.
+`sent_through`, the position of the window's head, is at or before `sent_ceiling`: when a session breaks it moves back.
+base, acknowledged, saved_through, last and stored_ceiling are on disk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+from mqproto.base.ranges import Ranges
+from mqproto.queues.lanes import QueueWindow
+from mqproto.turn.effects import OutgoingRow
+from mqproto.wire import TxSequenceId, with_place, with_previous_number
 
 CEILING_BLOCK: Final = 256
 """How far, in positions, the stored ceiling may be ahead, so that few sends wait for a commit."""
@@ -112,3 +120,179 @@ class Cursors:
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
         most = min(self.stored_ceiling, last)
         assert self.sent_ceiling <= most, f"{self.sent_ceiling} was sent, and it can be {most} at most"
+
+
+TRANSACTION_LIMIT: Final = 10_000
+"""The maximum number of messages in one transaction, because they are written in one commit."""
+LAST_NUMBER: Final = 0xFFFFFFFE
+"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
+USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
+"""A sequence that has reached this number takes no more messages.
+
+It begins again when all its messages are acknowledged.
+"""
+NUMBER_BLOCK: Final = 4_096
+"""The size of the blocks in which a sequence takes its numbers if none may be given twice.
+
+The first block has the numbers 1 to 4,096.
+"""
+
+
+def block_of(number: int) -> int:
+    """Return the first number of the block that contains this number."""
+    return (number - 1) // NUMBER_BLOCK * NUMBER_BLOCK + 1
+
+
+def block_after(number: int) -> int:
+    """Return the first number of the block after the one that contains this number."""
+    return block_of(number + NUMBER_BLOCK)
+
+
+class Numbering:
+    """The numbers between the last OrderAck and the message that joined last.
+
+    holes: numbers that no longer belong to any message; the next message bridges them.  3.1.7.1.3
+    behind: the destination's last number, if that is lower than in its earlier OrderAck, because its store is an older
+        copy. The messages that it lost are gone here, too, so the first kept message bridges their numbers.
+    renumbered_through: up to this position, the packets in the store have other numbers than those they are sent with.
+    """
+
+    def __init__(self, cursors: Cursors, window: QueueWindow) -> None:
+        self.cursors = cursors
+        self._window = window
+        self.identifier = TxSequenceId()
+        self.holes = Ranges()
+        self.behind: int | None = None
+        self.renumbered_through = 0
+        self._of_others = Ranges()
+        """The members of `holes` that this sequence skipped, because other sequences may have given them."""
+        self._bridged_through = 0
+        """The highest number that a message sent so far has bridged."""
+
+    def begin(self, identifier: TxSequenceId) -> None:
+        """Begin without any kept messages. The next message gets the number 1."""
+        self.identifier = identifier
+        self.holes.clear()
+        self._of_others.clear()
+        self._bridged_through = 0
+
+    @property
+    def first_number(self) -> int:
+        """The number of EodFirstNonAck, the first message without an OrderAck.
+
+        If there is no such message, it is the number that the next message gets.
+        """
+        return self.holes.after(self.cursors.last_ack)
+
+    def kept_through(self, number: int) -> int:
+        """Return how many messages up to a number still wait for their OrderAck."""
+        last_ack = self.cursors.last_ack
+        return number - last_ack - self.holes.count_through(number) if number > last_ack else 0
+
+    @property
+    def sent_through(self) -> int:
+        """The position before the next message to send. Every message up to it has had its turn at least once."""
+        return self._window.next_position - 1
+
+    @property
+    def _last_begun(self) -> int:
+        """The last number that was sent or withdrawn.
+
+        Messages that were purged only on disk are before the sequence.
+        """
+        return max(0, self.sent_through - self.cursors.base)
+
+    @property
+    def last_sent_number(self) -> int:
+        """The number of EodLastNonAck, the last message that was sent.  [MS-MQDMPR] 3.1.1.4"""
+        return self.holes.before(self._last_begun + 1)
+
+    @property
+    def unacked_count(self) -> int:
+        """EodNoAckCount: the number of messages that were sent and have no OrderAck yet.  [MS-MQDMPR] 3.1.1.4"""
+        return self.kept_through(self._last_begun)
+
+    def is_kept(self, position: int) -> bool:
+        """Whether the message at a position still waits for its OrderAck."""
+        number = position - self.cursors.base
+        return number > self.cursors.last_ack and number not in self.holes
+
+    def pass_over(self, first: int, last: int) -> None:
+        """Skip these numbers, because other sequences may give them to messages."""
+        self.holes.add(first, last)
+        self._of_others.add(first, last)
+
+    def numbered(self, position: int, packet: bytes) -> bytes:
+        """Return a packet as it is sent.
+
+        Its PreviousTxSequenceNumber bridges the gap left by messages that were withdrawn, or that the destination lost.
+        If it was renumbered, it has its new place.
+        """
+        number = position - self.cursors.base
+        previous = self.holes.before(number)
+        if self.behind is not None and previous <= self.cursors.last_ack:
+            previous = self.behind
+        if previous < number - 1:
+            self._bridged_through = max(self._bridged_through, number - 1)
+        if position <= self.renumbered_through:
+            return with_place(packet, self.identifier, number, previous)
+        return with_previous_number(packet, previous)
+
+    def with_its_place(self, position: int, packet: bytes) -> bytes:
+        """Return a stored packet with its present place in the sequence."""
+        if position > self.renumbered_through:
+            return packet
+        number = position - self.cursors.base
+        return with_place(packet, self.identifier, number, self.holes.before(number))
+
+    def was_sent(self, number: int) -> bool:
+        """Return whether a message with this number may have reached the destination.
+
+        After a restart, any of them may have.
+        """
+        return 0 < number <= self.cursors.sent_ceiling - self.cursors.base
+
+    def may_mean(self, number: int) -> bool:
+        """Return whether an OrderAck that has only this number may be about this sequence."""
+        return self.was_sent(number) and number not in self._of_others
+
+    def first_proven(self, number: int) -> int:
+        """Return the lowest number that an OrderAck with `number` proves to have arrived.
+
+        This is about messages that are no longer kept. The message with `number` has arrived. Earlier ones have
+        arrived, too, unless a message sent after them has bridged them.
+        """
+        return min(number, max(self.cursors.last_ack, self._bridged_through) + 1)
+
+    def renumber(self, identifier: TxSequenceId, last: int) -> None:
+        """Give the kept messages up to a position another identifier, and numbers from 1."""
+        gone, holes = self.cursors.last_ack, list(self.holes)
+        self.begin(identifier)
+        for first, through in holes:
+            self.holes.add(first - gone, through - gone)
+        self.cursors.base = self.cursors.acknowledged
+        self.renumbered_through = last
+        self.behind = None
+
+    def restore(self, row: OutgoingRow, missing: Iterable[tuple[int, int]]) -> None:
+        """Continue from a stored row.
+
+        missing: ranges of unacknowledged messages that are gone.
+        """
+        self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.renumbered_through = row.renumbered_through
+        self._bridged_through = row.next_number - 1  # What was passed over before is not known.
+        self._give_up_blocks(1, row.last_ack, row.next_number)
+        for low, high in missing:
+            if low <= high:
+                self.holes.add(low - row.base, high - row.base)
+                self._give_up_blocks(low - row.base, high - row.base, row.next_number)
+
+    def _give_up_blocks(self, first: int, last: int, next_number: int) -> None:
+        """Give up whole blocks of these numbers, except for the last block.
+
+        None of the numbers belongs to a kept message, so other sequences may use them.
+        """
+        first, last = block_after(first - 1), block_of(min(last + 1, next_number - 1)) - 1
+        if first <= last:
+            self._of_others.add(first, last)

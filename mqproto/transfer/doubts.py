@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from mqproto.base.moment import Moment
 from mqproto.queues.localqueue import LocalQueue
-from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.incoming import make_final_ack
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
 from mqproto.turn.endings import ReplyTo

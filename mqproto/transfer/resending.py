@@ -12,8 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
-from mqproto.transfer.cursors import Cursors
-from mqproto.transfer.numbering import Numbering
+from mqproto.transfer.cursors import Cursors, Numbering
 from mqproto.turn.effects import MessageRow, ReadBy, ReadPage, message_key
 
 

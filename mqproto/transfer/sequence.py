@@ -9,8 +9,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import InFlight
-from mqproto.transfer.cursors import Cursors
-from mqproto.transfer.numbering import USED_UP, Numbering, block_after, block_of
+from mqproto.transfer.cursors import USED_UP, Cursors, Numbering, block_after, block_of
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.resending import EverSent, OrderAckWait, Resends
 from mqproto.turn.effects import MessageRow, Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue

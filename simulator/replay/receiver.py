@@ -13,8 +13,13 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.captures.answers import Identity, identity_of, is_answer
-from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
-from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
+from mqproto.transfer.incoming import (
+    ArrivalVerdict,
+    IncomingSequence,
+    make_final_ack,
+    make_order_ack,
+    reply_to_sender,
+)
 from mqproto.transfer.spellings import without_case
 from mqproto.wire import (
     NULL_GUID,

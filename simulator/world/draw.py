@@ -29,7 +29,7 @@ from mqproto.simulator.world.node.files import DEATHS
 from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Consumer, Counters, Fault, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS, by_its_guid, to_a_stranger
 from mqproto.simulator.world.scenarios.ways import steps_between
-from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.transfer.cursors import LAST_NUMBER, TRANSACTION_LIMIT
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")

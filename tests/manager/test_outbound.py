@@ -10,7 +10,7 @@ from mqproto.manager.ownsequences import host_of
 from mqproto.messages.destinations import Destination
 from mqproto.routing import NextHop, Routes
 from mqproto.simulator.storage.disk import Disk
-from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.transfer.cursors import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind

@@ -9,7 +9,7 @@ from mqproto.base.errors import UsageError
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.transfer.numbering import TRANSACTION_LIMIT
+from mqproto.transfer.cursors import TRANSACTION_LIMIT
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import TransactionHeader
 from tests.observing import kept, messages

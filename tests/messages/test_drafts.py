@@ -23,7 +23,7 @@ from mqproto.messages.drafts import (
     queue_name,
 )
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.transfer.cursors import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import (
     INFINITE,
     MessageClass,

@@ -16,7 +16,7 @@ from mqproto.messages.drafts import BODY_LIMIT_BYTES, Draft, copies
 from mqproto.messages.listing import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.simulator.node.received import ReceivedMessage
-from mqproto.transfer.numbering import NUMBER_BLOCK
+from mqproto.transfer.cursors import NUMBER_BLOCK
 from mqproto.wire import (
     MultiQueueFormatHeader,
     PacketBuffer,

@@ -21,11 +21,9 @@ from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
-from mqproto.transfer.acknowledgments import make_final_ack
-from mqproto.transfer.copies import AS_IT_IS
-from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
-from mqproto.transfer.numbering import Numbering
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.cursors import Numbering
+from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence, make_final_ack
+from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import MessageRow, QueueKind

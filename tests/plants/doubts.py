@@ -8,9 +8,9 @@ from mqproto.manager.confirmations import AcknowledgedMessages, Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.neighbours.refusals import Refusals
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.cursors import Numbering
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
-from mqproto.transfer.numbering import Numbering
 from mqproto.turn.effects import StoredState
 from tests.plants.planting import plant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.manager.ownsequences import OwnSequences
-from mqproto.transfer.numbering import Numbering
+from mqproto.transfer.cursors import Numbering
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.pending import PendingWrites
 from tests.plants.planting import plant

@@ -7,8 +7,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
-from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
-from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.incoming import IncomingSequence, make_final_ack, make_order_ack, reply_to_sender
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     NULL_GUID,

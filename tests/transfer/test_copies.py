@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.queues.joining import joining
-from mqproto.transfer import copies
-from mqproto.transfer.copies import AS_IT_IS
+from mqproto.transfer import outgoing
+from mqproto.transfer.outgoing import AS_IT_IS
 from mqproto.wire.glance import identifier_of
 from tests.examples import a_transaction_header
 from tests.windows import Carrier, a_packet, body_of, header_of
@@ -111,7 +111,7 @@ def test_what_comes_back_from_a_broken_connection_waits_again() -> None:
 def test_what_was_forgotten_when_it_had_left_is_known_when_it_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(copies, "KNOWN", 4)
+    monkeypatch.setattr(outgoing, "COPIES_KNOWN", 4)
     queue = Intermediate()
     for number in (1, 2):
         queue.pass_on(number)
@@ -146,7 +146,7 @@ def test_after_a_restart_it_is_known_what_was_read_from_disk() -> None:
 
 
 def test_only_so_many_are_known_as_the_bound_says_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "KNOWN", 3)
+    monkeypatch.setattr(outgoing, "COPIES_KNOWN", 3)
     queue = Intermediate()
     assert all(queue.pass_on(number) for number in range(1, 6))
     assert [queue.pass_on(number) for number in range(1, 6)] == [False, False, False, True, True]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
-from mqproto.transfer.numbering import USED_UP
+from mqproto.transfer.cursors import USED_UP
 from mqproto.transfer.readings import may_be_ours
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import time_stamp_of
@@ -222,7 +222,7 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
 
 def blocks_of(count: int) -> AbstractContextManager[int]:
     """Make numbers be given in blocks of this size."""
-    return patch("mqproto.transfer.numbering.NUMBER_BLOCK", count)
+    return patch("mqproto.transfer.cursors.NUMBER_BLOCK", count)
 
 
 class Mouth:

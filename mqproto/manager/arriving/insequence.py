@@ -16,8 +16,14 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import Routes
 from mqproto.routing.peers import host_group
 from mqproto.session import Remote
-from mqproto.transfer.acknowledgments import make_order_ack
-from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence, SequenceKey, held_name, key_of_held
+from mqproto.transfer.incoming import (
+    ArrivalVerdict,
+    IncomingSequence,
+    SequenceKey,
+    held_name,
+    key_of_held,
+    make_order_ack,
+)
 from mqproto.transfer.places import StrangersPlaces, returning
 from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk

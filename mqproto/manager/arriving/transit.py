@@ -12,8 +12,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.outbound import Outbound
 from mqproto.queues.joining import Joining
 from mqproto.session import Remote
-from mqproto.transfer.copies import AS_IT_IS
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.wire import MessageClass, UserHeader, passed_on
 from mqproto.wire.acknowledgment import ORDER_QUEUE

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from mqproto.captures.net.conversation import Side
 from mqproto.manager.outbound import Outbound
 from mqproto.simulator.replay import talk as talk_module
-from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.incoming import make_final_ack
 from mqproto.wire import (
     EstablishConnection,
     MessageClass,

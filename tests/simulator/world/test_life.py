@@ -11,7 +11,7 @@ from mqproto.simulator.world.run import run
 from mqproto.simulator.world.scenarios.scenario import Counters
 from mqproto.simulator.world.scenarios.traffic import KINDS, QUEUES
 from mqproto.simulator.world.world import World
-from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.transfer.cursors import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import MessageClass
 from tests.simulator.world.worlds import a_burst, a_chain
 
