@@ -13,8 +13,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.queues.consumers import Consumer
-from mqproto.queues.joining import joining
-from mqproto.queues.lanes import Lane
+from mqproto.queues.lanes import Lane, joining
 from mqproto.queues.localqueue import LocalQueue, QueueDeclaration
 from mqproto.session import InFlight
 from mqproto.simulator.storage.disk import Disk

@@ -12,8 +12,8 @@ from typing import Final
 from mqproto.base.durations import Durations
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
+from mqproto.queues.consumers import AGE_BOUNDS_S, count_ages
 from mqproto.queues.declarations import Declarations
-from mqproto.queues.delays import AGE_BOUNDS_S, count_ages
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclaration, SystemQueue
 from mqproto.turn.desk import Desk

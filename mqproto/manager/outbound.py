@@ -9,7 +9,7 @@ from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.neighbours.met import How
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.queues.joining import Joining, joining
+from mqproto.queues.lanes import Joining, joining
 from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import address_of
 from mqproto.session import Remote

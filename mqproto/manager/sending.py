@@ -21,8 +21,7 @@ from mqproto.messages.drafts import Draft, queue_name
 from mqproto.messages.kept import headers_behind
 from mqproto.messages.listing import list_of_all
 from mqproto.messages.lots import Lot, in_lots, likeness
-from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import Lane, QueueWindow
+from mqproto.queues.lanes import Joining, Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.transfer.cursors import TRANSACTION_LIMIT

@@ -1,8 +1,9 @@
 """Queues whose head is in memory and whose rest is on disk.
 
-A queue manager may have a million messages waiting, so it keeps only a window of each queue in memory. Messages enter
-at the end and leave at the front, in order of position. Messages that do not fit into the window are only in the store,
-and are read a page at a time as their turn approaches.
+A queue manager may have a million messages waiting, so it holds only a window of each queue. Messages enter at
+the end and leave at the front, in order of position. Messages that do not fit into the window are only in the
+store, and are read a page at a time when their turn approaches. A `Lane` is a window with the positions of its
+messages; what joins it comes as a `Joining`, and a `Purging` has the lanes that are being emptied.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from functools import partial
 from heapq import merge
 from itertools import accumulate, chain, count, repeat
 from operator import attrgetter, itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.base.configuration import Settings
-from mqproto.queues.joining import Joining
 from mqproto.turn.effects import (
     MessageRow,
     QueueKind,
@@ -27,6 +27,7 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.turn.pending import PendingWrites
+from mqproto.wire import MessageClass
 
 POSITION: Final = attrgetter("position")
 QUEUE: Final = attrgetter("queue")
@@ -34,6 +35,36 @@ PACKET: Final = itemgetter(1)
 """The packet of a `MessageRow`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
 """Does the same as `MessageRow._make`, but without a call in Python for each row."""
+
+
+class Joining(NamedTuple):
+    """One or more consecutive packets, with the facts that their queue needs.
+
+    A field with a single value applies to all of the packets.
+
+    packets: the messages as they will be sent or handed out, without a SessionHeader.
+    recoverable: whether they must survive a crash; True for transactional ones.
+    final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
+    expires_s: for each packet, the second, UTC, after which to check whether it has expired; None if it never expires.
+    """
+
+    packets: Sequence[bytes]
+    message_ids: Sequence[int]
+    recoverable: bool
+    final_ack: bool
+    expires_s: Sequence[int | None]
+
+    def singly(self) -> Iterator[Joining]:
+        """Yield each message as a `Joining` of its own."""
+        for packet, message_id, expires_s in zip(self.packets, self.message_ids, self.expires_s, strict=True):
+            yield joining(packet, message_id, self.recoverable, self.final_ack, expires_s)
+
+
+def joining(
+    packet: bytes, message_id: int, recoverable: bool, final_ack: bool = False, expires_s: int | None = None
+) -> Joining:
+    """Return one packet as a `Joining`."""
+    return Joining((packet,), (message_id,), recoverable, final_ack, (expires_s,))
 
 
 class QueueWindow:
@@ -312,3 +343,59 @@ class Lane:
         writes.urgent().moves.append((key, self.key(self._last), expires_s))
         row = self.stored_row(self._last, packet, final_ack=messages.final_ack, expires_s=expires_s)
         self.window.append([row], self.window.fitting([packet]))
+
+
+class Purging:
+    """The lanes whose messages must be deleted. Those that consumers have are deleted when given back."""
+
+    def __init__(self) -> None:
+        self.message_class = MessageClass.NACK_Q_PURGED
+        self._through: dict[Lane, int] = {}
+        self._kept: set[Lane] = set()
+        """The lanes whose purge is recorded in the store."""
+
+    def __bool__(self) -> bool:
+        return bool(self._through)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether messages that no consumer holds still have to be read from disk and deleted."""
+        return any(lane.window.read_through < last for lane, last in self._through.items())
+
+    def through(self, lane: Lane) -> int:
+        """Return the last position to delete in a lane; 0 if it is not being purged."""
+        return self._through.get(lane, 0)
+
+    def begin(
+        self,
+        lanes: Iterable[Lane],
+        message_class: MessageClass = MessageClass.NACK_Q_PURGED,
+        writes: PendingWrites | None = None,
+    ) -> None:
+        """Start deleting all messages that are now in these lanes.
+
+        Args:
+            writes: records the last positions. None if a process that starts again knows them in another way.
+        """
+        self.message_class = message_class
+        for lane in lanes:
+            if lane.window.last:
+                self._through[lane] = lane.window.last
+                if writes is not None:
+                    self._kept.add(lane)
+                    writes.purge_until(lane.queue, lane.window.last)
+
+    def go_on(self, lane: Lane, last: int) -> bool:
+        """Continue a purge that an earlier process may have begun. Return whether any messages may be left."""
+        if not lane.window.last:
+            return False
+        self._kept.add(lane)
+        self._through[lane] = max(self.through(lane), min(last, lane.window.last))
+        return True
+
+    def end(self, lane: Lane, writes: PendingWrites) -> None:
+        """Note that the last message to be deleted has left a lane."""
+        del self._through[lane]
+        if lane in self._kept:
+            self._kept.remove(lane)
+            writes.purge_until(lane.queue, 0)

@@ -13,12 +13,9 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.kept import is_letter
-from mqproto.queues.consumers import Consumer, Consumers
-from mqproto.queues.delays import Delays
-from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import Lane
+from mqproto.queues.consumers import Consumer, Consumers, Delays
+from mqproto.queues.lanes import Joining, Lane, Purging
 from mqproto.queues.protection import OPEN, Protection
-from mqproto.queues.purging import Purging
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, Received, StoredQueue
 from mqproto.turn.endings import Ending, Place

@@ -13,8 +13,7 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
-from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import Lane, QueueWindow
+from mqproto.queues.lanes import Joining, Lane, QueueWindow
 from mqproto.session import InFlight
 from mqproto.turn.effects import MessageRow, QueueKind, ReadPage, StoredQueue
 from mqproto.turn.endings import Ending, Place

@@ -11,7 +11,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.queues.consumers import Consumer
-from mqproto.queues.joining import joining
+from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.desk import Desk, desk_of

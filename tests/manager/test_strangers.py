@@ -12,7 +12,7 @@ from mqproto.manager.arriving.arrivals import LOOKED_UP_BYTES
 from mqproto.manager.arriving.refusing import TOLD_OF_HOST
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL
 from mqproto.neighbours import door
-from mqproto.queues.joining import joining
+from mqproto.queues.lanes import joining
 from mqproto.routing import Peer
 from mqproto.session import Remote
 from mqproto.simulator.fuzz.tactics.packets import with_soap

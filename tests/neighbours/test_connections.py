@@ -11,7 +11,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.neighbours.connections import Neighbour
-from mqproto.queues.joining import joining
+from mqproto.queues.lanes import joining
 from mqproto.routing import NextHop
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.effects import ReadPage

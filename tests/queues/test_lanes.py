@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.base.configuration import Settings
-from mqproto.queues.joining import joining
-from mqproto.queues.lanes import QueueWindow
+from mqproto.queues.lanes import QueueWindow, joining
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     MessageRow,

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.queues.joining import joining
+from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.turn.effects import (
     UNKNOWN_COUNT,

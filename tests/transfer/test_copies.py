@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.queues.joining import joining
+from mqproto.queues.lanes import joining
 from mqproto.transfer import outgoing
 from mqproto.transfer.outgoing import AS_IT_IS
 from mqproto.wire.glance import identifier_of

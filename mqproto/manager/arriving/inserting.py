@@ -9,7 +9,7 @@ from mqproto.manager.arriving.refusing import Refusing
 from mqproto.manager.arriving.room import Room
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
-from mqproto.queues.joining import Joining
+from mqproto.queues.lanes import Joining
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.session import Remote

@@ -8,8 +8,7 @@ from typing import Final
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import Lane
+from mqproto.queues.lanes import Joining, Lane
 from mqproto.session import Remote
 from mqproto.transfer.incoming import begins
 from mqproto.transfer.spellings import IncomingSequences

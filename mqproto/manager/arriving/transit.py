@@ -10,7 +10,7 @@ from mqproto.manager.arriving.room import Room
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.outbound import Outbound
-from mqproto.queues.joining import Joining
+from mqproto.queues.lanes import Joining
 from mqproto.session import Remote
 from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.turn.desk import Desk

@@ -1,4 +1,4 @@
-"""How long messages wait in a queue, compared with a list that knows when each of them arrived."""
+"""How long messages wait in a queue, against a list that knows when each came."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.durations import Durations
-from mqproto.queues.delays import AGE_BOUNDS_S, GRAIN, SPARE, WAIT_BOUNDS_S, Marks, count_ages
+from mqproto.queues.consumers import AGE_BOUNDS_S, GRAIN, SPARE, WAIT_BOUNDS_S, Marks, count_ages
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.turn.effects import MessageRow, QueueKind
