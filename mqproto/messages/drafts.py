@@ -1,18 +1,23 @@
-"""Messages as applications write them; manager/sending.py turns them into packets.  [MS-MQQB] 3.1.7.11"""
+"""Messages as applications write them, and lots of similar ones, which are checked once.  [MS-MQQB] 3.1.7.11
+
+manager/sending.py turns them into packets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import ConnectorName, DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.formatname.path import QUEUE_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.listing import list_bytes, list_of_all
-from mqproto.wire import INFINITE, PrivateQueueFormatName, QueueName, sid_from_text
+from mqproto.wire import INFINITE, PrivateQueueFormatName, QueueName, UserMessage, sid_from_text
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from mqproto.wire.layouts.sid import SIZE_LIMIT
 
@@ -225,3 +230,46 @@ def queue_name(text: str) -> QueueName:
         case DirectName(read_only=False):
             return name.wire_text
     raise UsageError(f"{text}: name one public, private or direct queue")
+
+
+OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
+"""The fields of a draft in which the messages of one lot may differ."""
+likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
+"""Returns the values of all fields of a draft except those in OWN."""
+
+
+class Lot(NamedTuple):
+    """Consecutive messages that are similar and have the same destination."""
+
+    destination: Destination
+    drafts: list[Draft]
+    signed: Sequence[UserMessage] = ()
+    """The messages as they were when they were signed, before anything changed; empty if they are not signed."""
+
+    @property
+    def example(self) -> Draft:
+        """The first draft, which has all the values that the drafts have in common."""
+        return self.drafts[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate number of bytes of the lot's packets that come from the application."""
+        own_bytes = _own_bytes(self.drafts)
+        return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
+
+    @property
+    def longest(self) -> Draft:
+        """The draft whose body and extension are the largest together."""
+        own_bytes = _own_bytes(self.drafts)
+        return self.drafts[own_bytes.index(max(own_bytes))]
+
+
+def in_lots(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Lot]:
+    """Yield the same messages as lots, in the same order."""
+    for (destination, _), lot in groupby(messages, lambda message: (message[0], likeness(message[1]))):
+        yield Lot(destination, [draft for _, draft in lot])
+
+
+def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
+    """Return, for each draft, the size of the parts that differ between a lot's messages, except labels."""
+    return [len(draft.body) + len(draft.extension) for draft in drafts]

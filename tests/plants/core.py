@@ -14,7 +14,7 @@ from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outcomes import Outcomes
-from mqproto.neighbours import connections, sealing
+from mqproto.neighbours import connections, leaving
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.consumers import Consumers
 from mqproto.queues.lanes import QueueWindow
@@ -366,7 +366,7 @@ def leave_letters_to_the_system(sound: Any) -> Any:
     return lambda self, message, size_bytes: None
 
 
-@plant(sealing, "as_sent", "what_is_sent_names_no_queue")
+@plant(leaving, "as_sent", "what_is_sent_names_no_queue")
 def send_the_name_as_well(sound: Any) -> Any:
     """A message leaves together with the name of the queue for its dead letter."""
     return lambda packet: packet
