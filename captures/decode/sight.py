@@ -27,12 +27,12 @@ from mqproto.wire import (
     acknowledgment_in,
     announced_sizes,
 )
-from mqproto.wire.acknowledgment import FIRST_FINAL_CLASS, addresses_order_queue
 from mqproto.wire.glance import is_internal
 from mqproto.wire.layouts.acknowledgment import BODY_SIZE, order_ack_body
 from mqproto.wire.layouts.base import base_header
 from mqproto.wire.layouts.internal import establish_connection_packet
 from mqproto.wire.layouts.user import user_header
+from mqproto.wire.messages import FIRST_FINAL_CLASS, addresses_order_queue
 
 
 class Kind(StrEnum):

@@ -122,7 +122,7 @@ local function lowered(bytes)
   return (bytes:gsub("[A-Z]", function (letter) return string.char(letter:byte() + 32) end))
 end
 
--- [MS-MQQB] 3.1.5.1.1, as mqproto.wire.acknowledgment has it.
+-- [MS-MQQB] 3.1.5.1.1, as mqproto.wire.messages has it.
 local function acknowledgment_in(message, data)
   local properties, user = message.properties, message.user
   local class, label, body = properties.message_class, properties._places.label, properties._places.message_body

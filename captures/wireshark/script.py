@@ -28,7 +28,6 @@ from mqproto.captures.wireshark.expressions import quoted, quoted_bytes
 from mqproto.captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
 from mqproto.captures.wireshark.layouts import Translated, Translator
 from mqproto.captures.wireshark.meanings import MEANINGS
-from mqproto.wire.acknowledgment import FIRST_FINAL_CLASS, LABEL, ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.layouts.acknowledgment import BODY_SIZE, final_ack_body, order_ack_body
 from mqproto.wire.layouts.base import INFINITE, base_header
@@ -37,6 +36,7 @@ from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.layouts.sid import REVISION, SUB_AUTHORITY_LIMIT, sid
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE, user_header
+from mqproto.wire.messages import FIRST_FINAL_CLASS, LABEL, ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.packets import INTERNAL_PACKETS, srmp_message_packet, user_message_packet
 from mqproto.wire.schema.parts import wide
 from mqproto.wire.schema.record import Record

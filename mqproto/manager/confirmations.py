@@ -42,8 +42,8 @@ from mqproto.wire import (
     with_message_class,
     without_session_header,
 )
-from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.messages import asks_final_ack
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
 ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)

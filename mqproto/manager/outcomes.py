@@ -59,9 +59,9 @@ from mqproto.wire import (
     user_message,
     with_message_class,
 )
-from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
+from mqproto.wire.messages import asks_final_ack
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})

@@ -22,9 +22,9 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import message_key
 from mqproto.wire import decode_message
-from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.glance import head_of, reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import guid_text
+from mqproto.wire.messages import asks_final_ack
 
 
 class Spot(StrEnum):

@@ -27,7 +27,7 @@ from mqproto.wire import (
     establish_connection,
     user_message,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.messages import ORDER_QUEUE
 
 SENT_S: Final = 1_700_000_000
 

@@ -41,9 +41,9 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.layouts.base import base_header
 from mqproto.wire.layouts.internal import CONNECTION_PARAMETERS, ESTABLISH_CONNECTION, SESSION_ACK
+from mqproto.wire.messages import ORDER_QUEUE, ORDER_QUEUE_PATH
 
 OPTIONAL: Final = ("transaction", "security", "debug", "soap", "multi", "session")
 """The headers that a UserMessage may have."""

@@ -26,8 +26,8 @@ from mqproto.wire import (
     TxSequenceId,
     UserMessage,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
+from mqproto.wire.messages import ORDER_QUEUE
 
 
 def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: int) -> bool:

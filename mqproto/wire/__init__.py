@@ -5,13 +5,6 @@
 makes messages of the same kind, and `inspect_packet` shows an analyst every byte.
 """
 
-from mqproto.wire.acknowledgment import (
-    FinalAck as FinalAck,
-    OrderAck as OrderAck,
-    acknowledgment_in as acknowledgment_in,
-    final_ack_packet as final_ack_packet,
-    order_ack_packet as order_ack_packet,
-)
 from mqproto.wire.buffer import (
     PacketBuffer as PacketBuffer,
     UnwelcomeError as UnwelcomeError,
@@ -119,7 +112,14 @@ from mqproto.wire.lenient import (
     inspect_ping as inspect_ping,
     inspect_stream as inspect_stream,
 )
-from mqproto.wire.messages import user_message as user_message
+from mqproto.wire.messages import (
+    FinalAck as FinalAck,
+    OrderAck as OrderAck,
+    acknowledgment_in as acknowledgment_in,
+    final_ack_packet as final_ack_packet,
+    order_ack_packet as order_ack_packet,
+    user_message as user_message,
+)
 from mqproto.wire.packets import (
     Packet as Packet,
     UserMessage as UserMessage,

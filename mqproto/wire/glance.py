@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.generated import properties_offset, read_session_header, transaction_offset
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
@@ -15,6 +14,7 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.session import SessionHeader, session_header
 from mqproto.wire.layouts.transaction import TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader, user_header
+from mqproto.wire.messages import LABEL
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _INTERNAL: Final = BaseHeader.internal.mask

@@ -31,7 +31,7 @@ from mqproto.wire import (
     encode_packet,
     without_session_header,
 )
-from mqproto.wire.acknowledgment import asks_final_ack
+from mqproto.wire.messages import asks_final_ack
 
 
 class Receiver:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.answers import Answers, Fate, Witness, class_name, identity_of, place_of
 from mqproto.captures.net.conversation import Side
 from mqproto.wire import NULL_GUID, MessageClass, OrderAckBody, TxSequenceId, encode_packet, user_message
-from mqproto.wire.acknowledgment import OrderAck
+from mqproto.wire.messages import OrderAck
 from tests.conversations import (
     DESTINATION,
     SENDER,

@@ -37,7 +37,7 @@ from mqproto.wire import (
     user_message,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.messages import ORDER_QUEUE
 from tests.observing import DEADLETTER, DEADXACT, arrive, brought, final_acks, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 

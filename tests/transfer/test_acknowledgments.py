@@ -23,7 +23,7 @@ from mqproto.wire import (
     encode_packet,
     user_message,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.messages import ORDER_QUEUE
 from tests.pair import guid_of
 
 A, C = guid_of("a"), guid_of("c")

@@ -21,8 +21,8 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import FinalAck, OrderAck, asks_final_ack
 from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
+from mqproto.wire.messages import FinalAck, OrderAck, asks_final_ack
 from tests.examples import (
     DESTINATION,
     SENDER,

@@ -21,7 +21,6 @@ from codecs import utf_16_le_decode
 from collections.abc import Generator, Iterable
 from typing import Final, NamedTuple
 
-from mqproto.wire.acknowledgment import FINAL_ACK, asks_final_ack
 from mqproto.wire.codec import check_packet, decode_message
 from mqproto.wire.generated import properties_offset, transaction_offset
 from mqproto.wire.glance import message_ids, user_flags
@@ -29,6 +28,7 @@ from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_head
 from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import QueueName, UserHeader, user_header
+from mqproto.wire.messages import FINAL_ACK, asks_final_ack
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.refused import REFUSALS
 

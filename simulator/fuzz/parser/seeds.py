@@ -50,10 +50,10 @@ from mqproto.wire import (
     simple_blob,
     user_message,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.codec import decode_or_refuse
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
+from mqproto.wire.messages import ORDER_QUEUE
 from mqproto.wire.schema.refused import REFUSALS
 
 LONGEST_WORD: Final = 32

@@ -31,7 +31,7 @@ from mqproto.simulator.fuzz.tactics.packets import (
 )
 from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
-from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.messages import ORDER_QUEUE
 
 NUMBERS: Final = range(16, 24)
 """The numbers that a queue manager gives to its first few private queues."""

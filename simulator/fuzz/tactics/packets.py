@@ -38,8 +38,8 @@ from mqproto.wire import (
     simple_blob,
     user_message,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.layouts.security import QUEUE_MANAGER
+from mqproto.wire.messages import ORDER_QUEUE
 
 WINDOW: Final = 64
 LIVES_S: Final = 300

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import UserMessage, decode_packet
-from mqproto.wire.acknowledgment import acknowledgment_in
 from mqproto.wire.layouts.acknowledgment import FinalAckBody
+from mqproto.wire.messages import acknowledgment_in
 from tests.simulator.hurt.ledger import Trace
 
 RANGES: Final = (

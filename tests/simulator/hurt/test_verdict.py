@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from mqproto.wire import MessageClass, encode_packet
-from mqproto.wire.acknowledgment import ORDER_QUEUE, FinalAck
 from mqproto.wire.layouts.acknowledgment import FinalAckBody
+from mqproto.wire.messages import ORDER_QUEUE, FinalAck
 from tests.simulator.hurt.ledger import Account, Line, Trace, body_of, digest
 from tests.simulator.hurt.named import Known, final_ack_of, label_of, named
 from tests.simulator.hurt.operator import GIVEN_UP

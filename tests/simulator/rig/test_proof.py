@@ -23,7 +23,7 @@ from mqproto.wire import (
     with_hop_counted,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.messages import ORDER_QUEUE
 
 SENDER, INTERMEDIATE, DESTINATION = (Guid(name.ljust(16).encode()) for name in ("s", "i", "d"))
 MANAGERS = {"127.0.0.1": SENDER, "127.0.0.2": INTERMEDIATE, "127.0.0.3": DESTINATION}

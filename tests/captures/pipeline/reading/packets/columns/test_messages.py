@@ -15,9 +15,9 @@ from mqproto.captures.pipeline.reading.packets.columns import codec, packet_colu
 from mqproto.captures.pipeline.reading.packets.columns.messages import guid_texts, identifier_texts
 from mqproto.captures.pipeline.reading.packets.columns.table import FEW
 from mqproto.wire import MessageClass, UserMessage, encode_packet, inspect_packet
-from mqproto.wire.acknowledgment import LABEL, ORDER_QUEUE_PATH
 from mqproto.wire.layouts.keyblobs import RC4
 from mqproto.wire.layouts.user import DIRECT
+from mqproto.wire.messages import LABEL, ORDER_QUEUE_PATH
 from tests.captures.decode.security.protections import with_security
 from tests.captures.decode.security.sent import ENHANCED, alice, plain, ring, sealed_for, signed_by
 from tests.captures.pipeline.reading.packets.columns.places import decoded, laid_out
