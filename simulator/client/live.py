@@ -14,7 +14,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PublicName, parse_queue_name
 from mqproto.simulator.client.client import Client, connect
 from mqproto.simulator.client.nodeline import NodeUnreachable
-from mqproto.simulator.node.clients.credentials import credentials_of
+from mqproto.simulator.node.clients.deeds import credentials_of
 from mqproto.simulator.topology import DeclaredQueue, TopologyError, places
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare, node_of

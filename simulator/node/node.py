@@ -40,7 +40,6 @@ from mqproto.simulator.base.tap import Recording
 from mqproto.simulator.base.traces.context import sampled_in
 from mqproto.simulator.base.traces.starting import tracing
 from mqproto.simulator.node.clients.readers import listening_for_readers
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
 from mqproto.simulator.node.indoubt import InDoubtList, list_in_doubt
@@ -50,7 +49,7 @@ from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from mqproto.simulator.node.service import ClientService
 from mqproto.simulator.node.tls import Certificates, Handshakes, certificates_of
 from mqproto.simulator.node.transport import Transports
-from mqproto.simulator.node.turns import Alarm, TurnFeed
+from mqproto.simulator.node.turns import Alarm, Clock, TurnFeed
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Node, Topology, places

@@ -21,9 +21,8 @@ from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import PING_PORT
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.tap import Recording
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.transport import dial, refusal
-from mqproto.simulator.node.turns import TurnFeed
+from mqproto.simulator.node.turns import Clock, TurnFeed
 from mqproto.simulator.topology import Node
 from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet

@@ -24,20 +24,18 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.node import control
-from mqproto.simulator.node.clients.credentials import credentials_of
-from mqproto.simulator.node.clients.deeds import TELL_S, ClientActivity
+from mqproto.simulator.node.clients.deeds import TELL_S, ClientActivity, credentials_of
 from mqproto.simulator.node.clients.operators import Operators
 from mqproto.simulator.node.clients.orders import carry_out
 from mqproto.simulator.node.clients.patience import Patience
 from mqproto.simulator.node.clients.performers import IDENTITY_BYTES, Performers
 from mqproto.simulator.node.clients.readers import LOOKS, called, refusal
 from mqproto.simulator.node.clients.receivers import OpenReceive, receivers
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import Connection
 from mqproto.simulator.node.control import ControlError, ControlFrame, FrameBuffer, Operation, Settlement
 from mqproto.simulator.node.room import Room, found_for
 from mqproto.simulator.node.transport import accept
-from mqproto.simulator.node.turns import NO_TURN, TurnFeed
+from mqproto.simulator.node.turns import NO_TURN, Clock, TurnFeed
 from mqproto.simulator.security.guarding import NodeGuard
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology.directory import NodeDirectory

@@ -16,11 +16,10 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.base.sockets import refuse_itself
 from mqproto.simulator.base.tap import Recording, Tap
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import READ_BYTES, Connection, end_of
 from mqproto.simulator.node.shares import DEBT_LIMIT_S, PIECE_BYTES, Shares
 from mqproto.simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
-from mqproto.simulator.node.turns import NO_TURN, TurnFeed
+from mqproto.simulator.node.turns import NO_TURN, Clock, TurnFeed
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
 from mqproto.wire.guid import Guid
 

@@ -1,14 +1,19 @@
-"""Paces a node: all feeders feed the core for a while, then one batch is carried out, and so on."""
+"""Paces a node: all feeders feed the core for a while, then one batch is carried out, and this repeats.
+
+Only this module reads the time for the core.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
 import trio
 
+from mqproto.base.moment import Moment
 from mqproto.simulator.node.connection import READ_BYTES
 from mqproto.wire import MAXIMUM_PACKET_SIZE
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
@@ -20,6 +25,22 @@ BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEA
 """The maximum number of bytes from neighbors in one batch. A nearly full batch takes one more read, which may complete
 the largest packet. A store reserves this much room.
 """
+
+
+class Clock:
+    """Takes the uptime from trio's clock, which a test may control, and the date from the system's clock, which may
+    jump.
+    """
+
+    def now(self) -> Moment:
+        """Return this instant."""
+        return Moment(uptime_ms=int(trio.current_time() * 1_000), utc_s=int(time.time()))
+
+    def at(self, deadline_ms: int | None) -> float:
+        """Return the time, on trio's clock, of a deadline of the core. Half a millisecond is added, so that rounding
+        never wakes us early.
+        """
+        return math.inf if deadline_ms is None else deadline_ms / 1_000 + 0.0005
 
 
 class Turn:

@@ -11,7 +11,7 @@ import trio
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
-from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.turns import Clock
 from mqproto.simulator.replay.performance import Performance
 from mqproto.wire import Guid, decode_message
 

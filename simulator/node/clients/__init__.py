@@ -1,6 +1,6 @@
-"""A node's clients, and what they do.
+"""A node's clients, and their actions.
 
-credentials.py asks the kernel which process is at the other end, and deeds.py logs each change and its author.
-operators.py answers operators, orders.py carries out their orders, and readers.py admits a group that may only look.
-performers.py makes sure that a repeated operation is performed only once.
+deeds.py logs each change and its author, the process that the kernel finds at the other end.
+operators.py answers operators, orders.py carries out their orders, and readers.py lets in a group that may only look.
+performers.py makes sure that a repeated operation is performed once.
 """

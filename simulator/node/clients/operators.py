@@ -19,11 +19,11 @@ from mqproto.neighbours.peerstatus import MetStatus, PeerStatus, SessionStatus
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of, host_group
 from mqproto.simulator.node.clients.declarations import QueueAdministration
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.control import Block, Blocked, Explanation, PeerFacts
 from mqproto.simulator.node.indoubt import lists_of
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.node.room import Room
+from mqproto.simulator.node.turns import Clock
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology.directory import NodeDirectory, known_as

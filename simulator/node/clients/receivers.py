@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from mqproto.simulator.node.clients.credentials import Credentials, program_of
+from mqproto.simulator.node.clients.deeds import Credentials, program_of
 from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100

@@ -17,11 +17,10 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.node import transport
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.shares import PIECE_BYTES
 from mqproto.simulator.node.transport import FAREWELLS, Transports
-from mqproto.simulator.node.turns import TurnFeed
+from mqproto.simulator.node.turns import Clock, TurnFeed
 from mqproto.turn.effects import CloseTransport, SendBytes
 
 STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"

@@ -12,10 +12,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mqproto.base.configuration import Settings
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.transport import CONNECT_TIMEOUT_S, EXHAUSTED_PAUSE_S, Transports, accept, dial
-from mqproto.simulator.node.turns import TurnFeed
+from mqproto.simulator.node.turns import Clock, TurnFeed
 from mqproto.turn.effects import CloseTransport, OpenTransport
 
 

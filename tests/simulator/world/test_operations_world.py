@@ -29,12 +29,11 @@ from mqproto.simulator.client.journal import Journal, opened
 from mqproto.simulator.node import control
 from mqproto.simulator.node.clients.deeds import ClientActivity
 from mqproto.simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
-from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import Connection
 from mqproto.simulator.node.control import FrameBuffer, Operation
 from mqproto.simulator.node.room import Room
 from mqproto.simulator.node.service import ClientConnection, ClientService
-from mqproto.simulator.node.turns import TurnFeed
+from mqproto.simulator.node.turns import Clock, TurnFeed
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.topology import load

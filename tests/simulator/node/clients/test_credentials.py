@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from mqproto.simulator.node.clients import credentials
-from mqproto.simulator.node.clients.credentials import (
+from mqproto.simulator.node.clients import deeds
+from mqproto.simulator.node.clients.deeds import (
     Credentials,
     credentials_of,
     name_of,
@@ -59,7 +59,7 @@ def test_a_user_without_a_name_has_a_number() -> None:
 def test_where_the_system_does_not_tell_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other:
-        monkeypatch.setattr(credentials, "PEER_CREDENTIALS", 2**16 - 1)  # An option that no system has.
+        monkeypatch.setattr(deeds, "PEER_CREDENTIALS", 2**16 - 1)  # An option that no system has.
         assert credentials_of(one) is None
-        monkeypatch.setattr(credentials, "PEER_CREDENTIALS", None)
+        monkeypatch.setattr(deeds, "PEER_CREDENTIALS", None)
         assert credentials_of(one) is None

@@ -19,8 +19,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import Client, Reject, connect
 from mqproto.simulator.node import control
-from mqproto.simulator.node.clients.credentials import Credentials
-from mqproto.simulator.node.clients.deeds import ClientActivity
+from mqproto.simulator.node.clients.deeds import ClientActivity, Credentials
 from mqproto.simulator.topology import Topology, parse
 from tests.simulator.running import Log, running
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.clients.deeds import Credentials
 from mqproto.simulator.node.clients.receivers import LISTED, OpenReceive, receivers
 from mqproto.simulator.topology import parse
 from tests.simulator.running import running
