@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
@@ -20,9 +21,11 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueRow, StoredQueue
 from mqproto.turn.endings import ReplyTo
 from mqproto.turn.numbers import GivenNumbers
-from mqproto.wire import UserMessage, encode_packet
+from mqproto.wire import BaseHeader, UserMessage, encode_packet
+from mqproto.wire.glance import RECOVERABLE
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
+PRIORITY: Final = BaseHeader.priority.mask
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
@@ -293,7 +296,7 @@ class Outbound:
 
         An OrderAck is dropped if there is no way to the node that it is for; a resend asks for another.
         """
-        priority, manager = message.base.priority, reply_to.manager
+        priority, manager = message.base.flags & PRIORITY, reply_to.manager
         queue: OutgoingQueue | None
         if not self._routes.declares(manager):
             queue = self.answers_to(manager, priority, order=True)
@@ -303,7 +306,7 @@ class Outbound:
             queue = self.towards_manager(manager, priority, order=True)
         if queue is None:
             return
-        recoverable = message.user.recoverable
+        recoverable = bool(message.user.flags & RECOVERABLE)
         if recoverable or self.has_way(queue):
             self.put(queue, joining(encode_packet(message), message.user.message_id, recoverable))
 

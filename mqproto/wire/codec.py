@@ -60,7 +60,8 @@ _SESSION: Final = BaseHeader.session_header.mask
 _INTERNAL_OR_SESSION: Final = _INTERNAL | _SESSION
 _SESSION_HEADER_SIZE: Final = session_header.sizeof()
 _BASE_HEADER_SIZE: Final = base_header.sizeof()
-_packet_type = InternalHeader.packet_type.within
+_PACKET_TYPE: Final = InternalHeader.packet_type.mask
+assert _PACKET_TYPE & 1, "the type is the lowest bits of its word"
 
 _FLAGS_AT: Final = base_header.offset_of("flags")
 assert _INTERNAL_OR_SESSION < 0x100, "the bits lie in the first byte of the flags"
@@ -125,7 +126,8 @@ def decode_or_refuse(data: bytes) -> Packet:
         session = read_session_header(data[-_SESSION_HEADER_SIZE:])
         packet = read_user_message(data[:-_SESSION_HEADER_SIZE], session)
     else:
-        read = _read_internal.get(_packet_type(_internal_flags.unpack_from(data, _BASE_HEADER_SIZE)[0]))
+        [internal_flags] = _internal_flags.unpack_from(data, _BASE_HEADER_SIZE)
+        read = _read_internal.get(internal_flags & _PACKET_TYPE)
         if read is None:
             raise Refused
         packet = read(data)

@@ -58,6 +58,9 @@ _JOURNAL_POSITIVE: Final = UserHeader.journal_positive.mask
 _MULTI_QUEUE_FORMAT: Final = UserHeader.has_multi_queue_format.mask
 _SECURITY: Final = UserHeader.has_security.mask
 _SENDER_ID_TYPE: Final = SecurityHeader.sender_id_type.first
+_DEBUG: Final = BaseHeader.debug_header.mask
+_DESTINATION: Final = UserHeader.destination_type.mask
+_TO_PRIVATE: Final = PRIVATE_ON_DESTINATION << _DESTINATION_TYPE
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
 LABEL: Final = "QM Ordering Ack"
@@ -217,7 +220,7 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
         return None
     if properties.label != LABEL or len(properties.message_body) != BODY_SIZE:
         return None
-    if message.base.debug_header or not addresses_order_queue(message):
+    if message.base.flags & _DEBUG or not addresses_order_queue(message):
         return None
     if message_class == MessageClass.ORDER_ACK:
         return read_order_ack_body(properties.message_body)
@@ -233,7 +236,7 @@ def asks_final_ack(message: UserMessage) -> bool:
 def addresses_order_queue(message: UserMessage) -> bool:
     """Return whether the destination is an order queue, by identifier or direct name.  [MS-MQQB] 2.2.4"""
     queue = message.user.destination_queue
-    if message.user.destination_type == PRIVATE_ON_DESTINATION:
+    if message.user.flags & _DESTINATION == _TO_PRIVATE:
         return queue == ORDER_QUEUE
     return isinstance(queue, str) and queue.lower().endswith(ORDER_QUEUE_PATH.lower())
 

@@ -25,7 +25,11 @@ from mqproto.wire.codec import check_packet, decode_message
 from mqproto.wire.generated import properties_offset, transaction_offset
 from mqproto.wire.glance import message_ids, user_flags
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
-from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
+from mqproto.wire.layouts.properties import (
+    LONGEST_LABEL,
+    MessagePropertiesHeader,
+    message_properties_header,
+)
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import QueueName, UserHeader, user_header
 from mqproto.wire.messages import FINAL_ACK, asks_final_ack
@@ -59,6 +63,7 @@ APART_USER: Final = (
 """The UserHeader.Flags for headers that must be judged in each packet."""
 assert APART < 0x100
 _INTERNAL: Final = BaseHeader.internal.mask
+_ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 _CONNECTOR: Final = TransactionHeader.connector.mask
 _LAST_PREVIOUS: Final = 0xFFFFFFFE
 _LONGEST_LABEL: Final = LONGEST_LABEL + 1
@@ -241,7 +246,7 @@ class Run:
                 message.user.destination_queue,
                 properties.message_class,
                 asks_final_ack(message),
-                properties.acknowledge_arrival,
+                bool(properties.flags & _ACKNOWLEDGE_ARRIVAL),
             )
         return facts
 
