@@ -16,7 +16,7 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
-from mqproto.wire.alike.shapes import run_of
+from mqproto.wire.shapes import run_of
 from tests.pair import Net, guid_of
 
 JOURNAL, DEADLETTER, DEADXACT = SystemQueue.JOURNAL, SystemQueue.DEADLETTER, SystemQueue.DEADXACT

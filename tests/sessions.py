@@ -18,7 +18,7 @@ from mqproto.wire import (
     encode_packet,
     user_message,
 )
-from mqproto.wire.alike.shapes import Run
+from mqproto.wire.shapes import Run
 from tests.pair import guid_of
 
 US, THEM, OTHER = guid_of("us"), guid_of("them"), guid_of("other")

@@ -16,8 +16,7 @@ from typing import Any, Final
 import pytest
 
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.wire import check_packet, decode_message, encode_packet
-from mqproto.wire.alike import shapes
+from mqproto.wire import check_packet, decode_message, encode_packet, shapes
 from mqproto.wire.glance import user_flags
 from tests import speed
 from tests.bench.codec import DESTINATIONS, example

@@ -19,8 +19,8 @@ from mqproto.queues.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclarati
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueKind, StoredQueue, StoredState
 from mqproto.wire import Guid, MessageClass, QueueName
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL
+from mqproto.wire.shapes import Run
 
 GONE: Final = 1_000
 """The maximum number of deleted queues that keep their place in the store, because messages may still come for them."""

@@ -76,8 +76,8 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard
 from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid
+from mqproto.wire.shapes import Run
 
 QUEUES_NAMED: Final = 16
 """The maximum number of outgoing queues that a refusal lists; it is limited because peers can cause more of them."""

@@ -46,9 +46,9 @@ from mqproto.wire import (
     sid_from_text,
     user_message,
 )
-from mqproto.wire.alike.stamp import Stamp, place_bytes
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.patch import Stamp, place_bytes
 
 FIRST: Final = TransactionHeader.first.mask
 LAST: Final = TransactionHeader.last.mask

@@ -18,8 +18,8 @@ from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.shapes import Run
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256

@@ -18,8 +18,8 @@ from mqproto.routing import NextHop, Routes
 from mqproto.session import Data, Session
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import OpenTransport
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid
+from mqproto.wire.shapes import Run
 
 
 class SessionTransports:

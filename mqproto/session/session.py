@@ -45,11 +45,11 @@ from mqproto.wire import (
     Welcome,
     decode_packet,
 )
-from mqproto.wire.alike.shapes import Run, Shapes
 from mqproto.wire.buffer import HEAD_SIZE, DroppingBuffer
 from mqproto.wire.glance import is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
 from mqproto.wire.patch import beginning
+from mqproto.wire.shapes import Run, Shapes
 
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
 

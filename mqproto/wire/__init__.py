@@ -1,8 +1,8 @@
-"""The wire format: turns packets of MSMQ into records, and back.  Begin with README.md.
+"""The wire, where packets of MSMQ become records, and records become packets.  Begin with README.md.
 
-`decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only judges a packet, and
-`PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, alike/ recognizes and
-makes messages of the same kind, and `inspect_packet` shows an analyst every byte.
+`decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only judges one, and
+`PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, and makes more
+of one kind; shapes.py recognizes these, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.buffer import (

@@ -25,7 +25,7 @@ from mqproto.wire import (
     encode_packet,
     user_message,
 )
-from mqproto.wire.alike.shapes import Shape
+from mqproto.wire.shapes import Shape
 from tests.pair import Net, Node, at, guid_of, queue
 
 A, B, C, X = guid_of("a"), guid_of("b"), guid_of("c"), guid_of("x")

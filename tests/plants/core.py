@@ -30,8 +30,8 @@ from mqproto.turn.effects import MessageRow, QueueKind
 from mqproto.turn.numbers import GivenNumbers
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
+from mqproto.wire.shapes import Run
 from tests.plants.planting import plant
 
 # What is on disk, and when

@@ -31,9 +31,9 @@ from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import IncomingRow, ReadSequences
 from mqproto.wire import NULL_GUID, MessageClass, TxSequenceId, UserHeader, without_session_header
-from mqproto.wire.alike.shapes import Run, run_of
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, has_debug_header, head_of
 from mqproto.wire.guid import guid_text
+from mqproto.wire.shapes import Run, run_of
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
 """The maximum number of bytes of strangers' messages that wait for the store's answer about sequences; a single message

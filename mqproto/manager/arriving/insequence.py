@@ -29,9 +29,9 @@ from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import IncomingRow, MessageRow, QueueKind, QueueRow, StoredState, message_key
 from mqproto.wire import QueueName, TransactionHeader, decode_message, without_session_header
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import head_of
 from mqproto.wire.guid import Guid
+from mqproto.wire.shapes import Run
 
 LAST_ACCESS: Final = attrgetter("last_access_s")
 

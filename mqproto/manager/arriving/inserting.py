@@ -18,8 +18,8 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import ProtectionError, is_encrypted
 from mqproto.wire import MessageClass, UserHeader, encode_packet, without_session_header
-from mqproto.wire.alike.shapes import Facts, Run, run_of
 from mqproto.wire.glance import RECOVERABLE, priority_of, reach_deadline_s, receive_deadline_s
+from mqproto.wire.shapes import Facts, Run, run_of
 
 SECURED: Final = UserHeader.has_security.mask
 

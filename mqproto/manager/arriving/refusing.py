@@ -13,8 +13,8 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, without_session_header
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import guid_text
+from mqproto.wire.shapes import Run
 
 TOLD_OF_HOST: Final = 8
 """The maximum number of messages per second, from strangers on one host, whose end is reported to them."""

@@ -14,9 +14,9 @@ from mqproto.transfer.incoming import begins
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 from mqproto.wire import UserHeader, acknowledgment_in
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 from mqproto.wire.messages import ORDER_QUEUE
+from mqproto.wire.shapes import Run
 
 NEARLY_FULL: Final = 8
 """The denominator of a fraction. A message is not held after a gap if the room left in the store would then be less

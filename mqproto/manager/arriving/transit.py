@@ -15,7 +15,6 @@ from mqproto.session import Remote
 from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.wire import MessageClass, UserHeader, passed_on
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import (
     RECOVERABLE,
     TRANSACTIONAL,
@@ -26,6 +25,7 @@ from mqproto.wire.glance import (
 )
 from mqproto.wire.guid import Guid
 from mqproto.wire.messages import ORDER_QUEUE
+from mqproto.wire.shapes import Run
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D

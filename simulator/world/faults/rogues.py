@@ -29,8 +29,8 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
 )
-from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, Head, is_recoverable
+from mqproto.wire.shapes import Run
 
 LATE_MS: Final = 200
 Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]

@@ -14,7 +14,7 @@ from mqproto.queues.rules import admission
 from mqproto.queues.rules.admission import MISSING, NEIGHBOUR, PLAIN, RULES, TRANSACTIONAL, Ruling, Take
 from mqproto.session import Remote
 from mqproto.wire import MessageClass, TransactionHeader, encode_packet, user_message
-from mqproto.wire.alike.shapes import run_of
+from mqproto.wire.shapes import run_of
 from tests.observing import administration, final_acks
 from tests.pair import at, chain, guid_of, queue
 from tests.ways import NA, a_system

@@ -21,9 +21,9 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.alike.shapes import KNOWN, LONGEST_HEAD, Facts, Run, Shape, Shapes, run_of
 from mqproto.wire.glance import head_of, reach_deadline_s, receive_deadline_s
 from mqproto.wire.messages import asks_final_ack
+from mqproto.wire.shapes import KNOWN, LONGEST_HEAD, Facts, Run, Shape, Shapes, run_of
 from tests.examples import (
     a_multi_queue_format_header,
     a_soap_header,

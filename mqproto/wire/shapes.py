@@ -1,17 +1,16 @@
 """Judges the common parts of successive messages only once.
 
-In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next
-packet: version, flags and names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same
-    bytes, and with valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
+In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next packet: version,
+flags and names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
+valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
 
-    BaseHeader   PacketSize, which must be the size of the packet
+    BaseHeader   PacketSize, which has to be the size of the packet
     UserHeader   SentTime, MessageID
     Transaction  its identifier, place and predecessor; first and last in the transaction
-    Properties   CorrelationID, body type and other values without rules; sizes; label,
-                 extension, body
+    Properties   CorrelationID, body type and other values without rules; sizes; label, extension, body
 
 A packet with a SessionHeader, a DebugHeader, or headers for security, SOAP or lists of queues has a shape of its own,
-which no other packet shares. The offsets come from the layouts, as in patch.py.
+which it does not share with any other packet. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations

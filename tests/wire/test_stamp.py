@@ -11,8 +11,8 @@ from mqproto.base.errors import UsageError
 from mqproto.testing import user_messages
 from mqproto.testing.headers import labels
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, encode_packet, without_session_header
-from mqproto.wire.alike.stamp import Stamp, place_bytes
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE
+from mqproto.wire.patch import Stamp, place_bytes
 from tests.examples import a_user_message
 
 WORDS = st.integers(0, 0xFFFFFFFF)

@@ -1,1 +1,0 @@
-"""Messages that are alike: stamp.py makes more of them from one, and shapes.py recognizes them."""
