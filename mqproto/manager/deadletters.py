@@ -12,8 +12,7 @@ from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, res
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.sending import Sending
 from mqproto.messages.destinations import destination_in
-from mqproto.messages.drafts import Draft
-from mqproto.messages.kept import is_letter, path_name_in
+from mqproto.messages.drafts import Draft, is_letter, path_name_in
 from mqproto.messages.listing import list_of_all
 from mqproto.routing import Routes
 from mqproto.turn.desk import Desk

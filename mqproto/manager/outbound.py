@@ -20,7 +20,7 @@ from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueRow, StoredQueue
 from mqproto.turn.endings import ReplyTo
-from mqproto.turn.numbers import GivenNumbers
+from mqproto.turn.pending import GivenNumbers
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
 from mqproto.wire.glance import RECOVERABLE
 from mqproto.wire.guid import Guid, guid_from_text, guid_text

@@ -29,8 +29,7 @@ from mqproto.formatname.wire import admin_from_wire, destination_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
-from mqproto.messages.drafts import LABEL_LIMIT
-from mqproto.messages.kept import is_letter, path_name_in
+from mqproto.messages.drafts import LABEL_LIMIT, is_letter, path_name_in
 from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAckRule, end_of

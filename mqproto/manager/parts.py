@@ -32,7 +32,7 @@ from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk, desk_of
 from mqproto.turn.effects import IdentifierRow, StoredState
 from mqproto.turn.guard import Guard
-from mqproto.turn.numbers import GivenNumbers
+from mqproto.turn.pending import GivenNumbers
 from mqproto.turn.waypoints import Follow
 from mqproto.wire.guid import Guid
 

@@ -17,8 +17,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import Draft, Lot, in_lots, likeness, queue_name
-from mqproto.messages.kept import headers_behind
+from mqproto.messages.drafts import Draft, Lot, headers_behind, in_lots, likeness, queue_name
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.lanes import Joining, Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue

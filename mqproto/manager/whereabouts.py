@@ -15,7 +15,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.manager.parts import Parts
 from mqproto.manager.status import destination_name
-from mqproto.messages.kept import REFUSAL, path_name_in
+from mqproto.messages.drafts import REFUSAL, path_name_in
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.transfer.outgoing import OutgoingQueue

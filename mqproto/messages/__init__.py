@@ -1,4 +1,1 @@
-"""Messages of applications, their destinations, and the form in which they are stored.
-
-These are in drafts.py, destinations.py and kept.py.
-"""
+"""Messages of applications and their stored form (drafts.py), and their destinations (destinations.py)."""

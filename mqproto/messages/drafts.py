@@ -1,10 +1,18 @@
-"""Messages as applications write them, and lots of similar ones, which are checked once.  [MS-MQQB] 3.1.7.11
+r"""Messages as applications write them, lots of similar ones, and the form in which our own messages are kept.
 
-manager/sending.py turns them into packets.
+manager/sending.py turns them into packets.  [MS-MQQB] 3.1.7.11
+
+A kept message of our own has the name of its application's dead-letter queue:
+
+    UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
+
+The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet
+preserve them. No session carries them: they are cut off as the message leaves (`as_sent`).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -12,14 +20,25 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.errors import FormatNameError, UsageError, WireFormatError
 from mqproto.formatname import ConnectorName, DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.formatname.path import QUEUE_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.listing import list_bytes, list_of_all
 from mqproto.wire import INFINITE, PrivateQueueFormatName, QueueName, UserMessage, sid_from_text
-from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.generated import properties_offset, trailing_offset
+from mqproto.wire.glance import user_flags
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.extension import (
+    DeadLetterHeader,
+    ExtensionHeader,
+    dead_letter_header,
+    extension_header,
+)
+from mqproto.wire.layouts.properties import MessagePropertiesHeader, message_properties_header
 from mqproto.wire.layouts.sid import SIZE_LIMIT
+from mqproto.wire.layouts.user import UserHeader
 
 LABEL_LIMIT: Final = 249
 """The maximum number of characters in a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
@@ -60,6 +79,18 @@ ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
 REPORT_NO_ARRIVAL: Final = MessagePropertiesHeader.report_no_arrival.mask
 REPORT_NO_RECEIPT: Final = MessagePropertiesHeader.report_no_receipt.mask
+REFUSAL: Final = 0x8000
+"""The bit that is set in the class of each negative acknowledgment, and therefore of each dead letter. [MS-MQMQ]
+2.2.18.1.6
+"""
+assert MessageClass.NACK_RECEIVE_REJECTED & REFUSAL
+
+_JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
+_EXTENSION_BYTES: Final = extension_header.sizeof()
+_SIZE_AT: Final = base_header.offset_of("packet_size")
+_CLASS_AT: Final = message_properties_header.offset_of("message_class")
+_size = struct.Struct("<I")
+_class = struct.Struct("<H")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,3 +304,58 @@ def in_lots(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Lot]:
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
     """Return, for each draft, the size of the parts that differ between a lot's messages, except labels."""
     return [len(draft.body) + len(draft.extension) for draft in drafts]
+
+
+def headers_behind(path_name: str) -> bytes:
+    """Return the bytes that follow a kept message, for `UserMessage.trailing`.
+
+    path_name: the path name of the queue, such as `.\\private$\\failed-orders`.
+    """
+    letter = dead_letter_header.encode(DeadLetterHeader(path_name))
+    header = ExtensionHeader(remaining_headers_size=len(letter))
+    header.has_dead_letter = True
+    return extension_header.encode(header) + letter
+
+
+def path_name_in(trailing: bytes) -> str:
+    """Return the path name of the dead-letter queue that is stored after a message; empty if there is none."""
+    header = _letter_header_in(trailing)
+    return header.path_name if header is not None else ""
+
+
+def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
+    """Return the DeadLetterHeader that follows a message, or the padding of its signature.
+
+    Return None if there is none.
+    """
+    trailing = trailing[len(trailing) % 4 :]
+    if len(trailing) <= _EXTENSION_BYTES:
+        return None
+    try:
+        header = extension_header.decode(trailing[:_EXTENSION_BYTES])
+        if header.remaining_headers_size != len(trailing) - _EXTENSION_BYTES or not header.has_dead_letter:
+            return None
+        return dead_letter_header.decode(trailing[_EXTENSION_BYTES:])
+    except WireFormatError:
+        return None
+
+
+def as_sent(packet: bytes) -> bytes:
+    """Return a message without the headers stored after it; most messages have none.
+
+    Args:
+        packet: the packet of a UserMessage without a SessionHeader.
+    """
+    size = trailing_offset(packet)
+    if size == len(packet) or _letter_header_in(packet[size:]) is None:
+        return packet
+    size += (len(packet) - size) % 4
+    return b"".join((packet[:_SIZE_AT], _size.pack(size), packet[_SIZE_AT + _size.size : size]))
+
+
+def is_letter(packet: bytes) -> bool:
+    """Whether a packet is a dead letter whose application chose a queue for it."""
+    if not user_flags(packet) & _JOURNAL_NEGATIVE:
+        return False
+    [message_class] = _class.unpack_from(packet, properties_offset(packet) + _CLASS_AT)
+    return bool(message_class & REFUSAL) and bool(path_name_in(packet[trailing_offset(packet) :]))

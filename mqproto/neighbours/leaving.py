@@ -7,7 +7,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
-from mqproto.messages.kept import as_sent
+from mqproto.messages.drafts import as_sent
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.hosts import Hosts
 from mqproto.neighbours.refusals import Refusals

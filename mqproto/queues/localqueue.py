@@ -12,7 +12,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
-from mqproto.messages.kept import is_letter
+from mqproto.messages.drafts import is_letter
 from mqproto.queues.consumers import Consumer, Consumers, Delays
 from mqproto.queues.lanes import Joining, Lane, Purging
 from mqproto.queues.protection import OPEN, Protection

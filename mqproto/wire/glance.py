@@ -141,10 +141,9 @@ def has_security_header(packet: bytes) -> bool:
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Return whether a stored UserMessage may differ from its form on the wire.
+    """Whether a stored UserMessage may differ from its form on the wire, because it has a SecurityHeader, or JN set.
 
-    It may if it has a SecurityHeader, as it may then be encrypted on the wire. It may also if JN is set, as it may then
-    be followed by a name that stays here (`kept.py`).
+    With a SecurityHeader it may be encrypted; with JN it may be followed by a name that stays here (`drafts.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from mqproto.base.errors import FormatNameError, UsageError, WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.manager.deadletters import draft_of
-from mqproto.messages.drafts import Draft
-from mqproto.messages.kept import is_letter, path_name_in
+from mqproto.messages.drafts import Draft, is_letter, path_name_in
 from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.storage.care.export import Exported, message_in

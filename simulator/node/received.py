@@ -17,8 +17,8 @@ from mqproto.messages.drafts import (
     ACKNOWLEDGE_RECEIPT,
     REPORT_NO_ARRIVAL,
     REPORT_NO_RECEIPT,
+    path_name_in,
 )
-from mqproto.messages.kept import path_name_in
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     Guid,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqproto.messages.kept import is_letter
+from mqproto.messages.drafts import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.logfile import LogFile

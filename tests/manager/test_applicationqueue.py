@@ -11,8 +11,7 @@ import pytest
 from mqproto.base.configuration import FIGURES
 from mqproto.base.errors import UsageError
 from mqproto.manager.arriving.transit import HOP_LIMIT
-from mqproto.messages.drafts import LETTER_BYTES
-from mqproto.messages.kept import headers_behind, path_name_in
+from mqproto.messages.drafts import LETTER_BYTES, headers_behind, path_name_in
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.session import Remote
 from mqproto.turn.effects import QueueKind

@@ -14,7 +14,7 @@ from mqproto.transfer.cursors import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
-from mqproto.turn.numbers import MESSAGE_ID_BLOCK
+from mqproto.turn.pending import MESSAGE_ID_BLOCK
 from mqproto.wire import Guid, decode_message, guid_text
 from tests.observing import messages
 from tests.pair import Net, at, chain, direct, guid_of, queue

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.messages.kept import as_sent, headers_behind, is_letter, path_name_in
+from mqproto.messages.drafts import as_sent, headers_behind, is_letter, path_name_in
 from mqproto.testing import texts, user_messages
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet, with_message_class
 from tests.examples import a_full_message, a_user_message

@@ -27,8 +27,7 @@ from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import MessageRow, QueueKind
-from mqproto.turn.numbers import GivenNumbers
-from mqproto.turn.pending import PendingWrites
+from mqproto.turn.pending import GivenNumbers, PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 from mqproto.wire.shapes import Run

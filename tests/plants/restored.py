@@ -11,7 +11,7 @@ from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import Succession
-from mqproto.turn.numbers import GivenNumbers
+from mqproto.turn.pending import GivenNumbers
 from tests.plants.planting import plant
 
 LOST = ("nothing_is_retained", "all_is_accounted_for")

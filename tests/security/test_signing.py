@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.kept import as_sent, headers_behind, path_name_in
+from mqproto.messages.drafts import as_sent, headers_behind, path_name_in
 from mqproto.security import (
     HASHES,
     PROVIDERS,

@@ -20,7 +20,7 @@ from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Tracing
-from mqproto.messages.kept import as_sent
+from mqproto.messages.drafts import as_sent
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.rules import admission as rules
 from mqproto.queues.rules.strangers import standing

@@ -11,7 +11,7 @@ import msgspec
 
 from mqproto.edge.custody import IN_DOUBT, End, is_called
 from mqproto.formatname.wire import destination_from_wire
-from mqproto.messages.kept import is_letter
+from mqproto.messages.drafts import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope, FailureNote

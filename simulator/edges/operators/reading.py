@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from mqproto.base.errors import WireFormatError
 from mqproto.edge.custody import IN_DOUBT, RECEIVED, Deed, End, Evidence, Removal, end_of, is_called
 from mqproto.edge.exactlyonce import Entry
-from mqproto.messages.kept import is_letter as is_chosen_letter
+from mqproto.messages.drafts import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.messages.kept import path_name_in
+from mqproto.messages.drafts import path_name_in
 from mqproto.neighbours.door import unfinished
 from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue

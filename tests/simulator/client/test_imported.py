@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, Draft
-from mqproto.messages.kept import headers_behind
+from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, Draft, headers_behind
 from mqproto.simulator.client import ReceivedMessage, connect
 from mqproto.simulator.client.imported import LeftOut, read_import
 from mqproto.simulator.storage.care.export import Exported, line_of, message_in
