@@ -43,7 +43,7 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.arriving.arrivals import NotWelcomeError
-from mqproto.manager.arriving.room import NoRoomError, is_acknowledgment
+from mqproto.manager.arriving.inserting import NoRoomError, is_acknowledgment
 from mqproto.manager.parts import Parts, build
 from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
 from mqproto.manager.whereabouts import Whereabouts

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.manager.arriving.room import NoRoomError
+from mqproto.manager.arriving.inserting import NoRoomError
 from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL

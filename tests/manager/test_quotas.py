@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import QuotaExceeded
-from mqproto.manager.arriving.room import NoRoomError
+from mqproto.manager.arriving.inserting import NoRoomError
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.turn.effects import QueueKind

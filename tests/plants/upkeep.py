@@ -12,7 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arriving.insequence import InSequence
-from mqproto.manager.arriving.room import Room
+from mqproto.manager.arriving.inserting import Room
 from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues

@@ -10,9 +10,8 @@ from typing import Final
 from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.manager.arriving.insequence import InSequence
-from mqproto.manager.arriving.inserting import Inserting
+from mqproto.manager.arriving.inserting import Inserting, Room
 from mqproto.manager.arriving.refusing import Refusing
-from mqproto.manager.arriving.room import Room
 from mqproto.manager.arriving.transit import HOP_COUNT, Transit
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration

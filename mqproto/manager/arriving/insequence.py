@@ -8,8 +8,7 @@ from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.manager.arriving.inserting import Inserting
-from mqproto.manager.arriving.room import NoRoomError, Room
+from mqproto.manager.arriving.inserting import Inserting, NoRoomError, Room
 from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
 from mqproto.queues.localqueue import LocalQueue

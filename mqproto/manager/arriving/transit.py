@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.base.moment import Moment
+from mqproto.manager.arriving.inserting import Room
 from mqproto.manager.arriving.refusing import Refusing
-from mqproto.manager.arriving.room import Room
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.outbound import Outbound

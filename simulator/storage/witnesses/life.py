@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.segments import damaged, explained_file, store_of
-from mqproto.simulator.storage.witnesses.sectors import Sectors, said_in
+from mqproto.simulator.storage.witnesses.witness import Sectors, said_in
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING
 from mqproto.wire.guid import Guid, guid_text
 

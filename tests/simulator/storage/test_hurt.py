@@ -22,8 +22,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
-from mqproto.simulator.storage.witnesses.sectors import CHECKSUM
-from mqproto.simulator.storage.witnesses.witness import SAID, said_by_witness
+from mqproto.simulator.storage.witnesses.witness import CHECKSUM, SAID, said_by_witness
 from mqproto.turn.effects import HurtPacket, StoredState
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, series

@@ -18,9 +18,14 @@ from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.care.hurtsegment import HurtSegment
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.storage.segments import HEAD, HEADER, SECTOR_BYTES, Header, SegmentName, segment_path
-from mqproto.simulator.storage.witnesses.sectors import SIZE_BYTES
 from mqproto.simulator.storage.witnesses.sqlitelog import Salts
-from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, said_by_witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import (
+    SIZE_BYTES,
+    Said,
+    StoreWitness,
+    said_by_witness,
+    witness_path,
+)
 from mqproto.turn.effects import HurtPacket, ReadBy, ReadPage, Writes
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
