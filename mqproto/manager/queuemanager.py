@@ -631,7 +631,7 @@ class QueueManager:
 
     def stop(self) -> None:
         """Close all sessions and write all pending changes. The caller must carry out one more batch.  3.1.4.2"""
-        self._parts.neighbours.close_all("the queue manager stops")
+        self._parts.transports.close_all("the queue manager stops")
         self._parts.desk.writes.force()
 
     # What was decided

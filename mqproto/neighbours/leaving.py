@@ -1,7 +1,8 @@
-"""The messages that leave on a neighbour's session, in their order and form.  [MS-MQQB] 3.1.7.1"""
+"""The messages that leave on a neighbour's session, in their order and form, until it has them.  [MS-MQQB] 3.1.7.1"""
 
 from __future__ import annotations
 
+from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
@@ -18,16 +19,23 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import is_unsealed
-from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
-from mqproto.wire.glance import has_security_header, identifier_of, is_traced, may_leave_changed
+from mqproto.wire import MessageClass, UserHeader, UserMessage, decode_message, encode_packet
+from mqproto.wire.glance import has_security_header, identifier_of, is_traced, may_leave_changed, user_flags
 
 PACKET: Final = attrgetter("message.packet")
+ORIGIN: Final = attrgetter("origin")
+POSITIVE: Final = UserHeader.journal_positive.mask
+JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
+"""Bits of UserHeader.Flags.  3.1.5.5.4
+
+If only the first of them is set, a message is journaled once a neighbour has it.
+"""
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
 
 
 class Leaving:
-    """Takes messages from each of a neighbour's queues in turn, and sends them."""
+    """Takes messages from each queue of a neighbour in turn, sends them, and removes those that are acknowledged."""
 
     def __init__(self, desk: Desk, hosts: Hosts, refusals: Refusals) -> None:
         self._desk = desk
@@ -82,6 +90,19 @@ class Leaving:
         self._desk.waypoints.sent(entries, session)
         host = session.data.remote_address
         self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.message.packet)]
+
+    def complete(self, session: Session, neighbour: Neighbour | None) -> None:
+        """Remove the messages that the other end has acknowledged from their queues."""
+        completed = session.take_completed()
+        self._desk.waypoints.session_acknowledged(completed, session)
+        if neighbour is not None and neighbour.trial is not None and session is neighbour.session:
+            self._refusals.answered(neighbour, completed)
+        for queue, entries in groupby(completed, ORIGIN):
+            assert isinstance(queue, OutgoingQueue)
+            queue.acknowledged(list(entries), self._desk.writes)
+        for entry in completed:
+            if user_flags(entry.message.packet) & JOURNALED == POSITIVE:
+                self._desk.endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
 
 class Sealing:

@@ -10,7 +10,7 @@ them has a session, and all messages sent over the later one are answered, the q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -28,22 +28,12 @@ from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Batch, Note, ReadPage, SendBytes
-from mqproto.turn.endings import Ending, Place
+from mqproto.turn.effects import Batch, Note, ReadPage
 from mqproto.turn.pending import PendingWrites
-from mqproto.wire import MessageClass, UserHeader
-from mqproto.wire.glance import user_flags
 from mqproto.wire.guid import Guid
 
 ORIGIN: Final = attrgetter("origin")
 POSITION: Final = attrgetter("position")
-
-POSITIVE: Final = UserHeader.journal_positive.mask
-JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
-"""Bits of UserHeader.Flags.  3.1.5.5.4
-
-If only the first of them is set, a message is journaled once a neighbour has it.
-"""
 
 
 class Neighbours:
@@ -65,7 +55,6 @@ class Neighbours:
         self._awake: dict[Neighbour, None] = {}
         self._refusals = Refusals(desk)
         self.leaving = Leaving(desk, transports.hosts, self._refusals)
-        self._stopped = False
 
     # Queues and their way
 
@@ -110,15 +99,7 @@ class Neighbours:
                 neighbour.hops = hops or (replace(neighbour.hop, host=""),)
                 self._by_hops[neighbour.hops] = neighbour
             self._awake[neighbour] = None
-        found = self.met.get(manager)
-        for session in self._transports.sessions.values():
-            if session.remote_qm != manager or not session.is_met:
-                continue
-            if found is None:
-                session.data.met = False
-            elif not found.is_at(session.address):
-                session.close("3.1.5.10", "its queue manager is met elsewhere now")
-                self._transports.touch(session)
+        self._transports.moved(manager, self.met.get(manager))
 
     def reached(self, host: str) -> Guid | None:
         """Return the queue manager that answered our last call to a host of direct format names, or None."""
@@ -153,18 +134,13 @@ class Neighbours:
 
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
         """Return the messages that were sent but not acknowledged, by queue."""
-        found: dict[OutgoingQueue, list[InFlight]] = {}
-        for session in self._transports.sessions.values():
-            for entry in session.lost():
-                assert isinstance(entry.origin, OutgoingQueue)
-                found.setdefault(entry.origin, []).append(entry)
+        entries = [entry for session in self._transports.sessions.values() for entry in session.lost()]
         for neighbour in self._by_hops.values():
             trial = neighbour.trial
             for suspect in (*trial.suspects, *trial.untried) if trial is not None else ():
-                queue = queue_of(suspect.entry)
-                if suspect.entry.position in queue.withheld:
-                    found.setdefault(queue, []).append(suspect.entry)
-        return found
+                if suspect.entry.position in queue_of(suspect.entry).withheld:
+                    entries.append(suspect.entry)
+        return _by_queue(entries)
 
     def give_up(self, now: Moment) -> Iterator[InFlight]:
         """Yield sent messages that have expired and that their queues decide to end without an answer."""
@@ -189,15 +165,12 @@ class Neighbours:
     def _forget(self, session: Session, now: Moment) -> None:
         """Handle the end of a session: its unanswered messages go first on the next session.  3.1.5.9"""
         assert session.closed is not None
-        del self._transports.sessions[session.key]
-        self._transports.touched.pop(session, None)
-        self._transports.hosts.ended(session, now)
-        self._transports.pings.forget(session.key)
+        self._transports.forget(session, now)
         self._desk.notes.append(note_of_end(session))
         if (asked := self._asking.pop(session.key, None)) is not None:
             self.met.unanswered(asked, session.closed.reason)
-        self._complete(session)
         neighbour = self._by_session.pop(session.key, None)
+        self.leaving.complete(session, neighbour)
         lost = session.lost()
         if neighbour is not None and session is neighbour.session:
             lost = self._refusals.ended(neighbour, session)
@@ -227,10 +200,7 @@ class Neighbours:
 
     def _return(self, entries: list[InFlight]) -> None:
         """Return messages to their queues, to be sent next."""
-        by_queue: dict[OutgoingQueue, list[InFlight]] = {}
-        for entry in entries:
-            by_queue.setdefault(queue_of(entry), []).append(entry)
-        for queue, returned in by_queue.items():
+        for queue, returned in _by_queue(entries).items():
             queue.returned(sorted(returned, key=POSITION))
             self.wake(queue)
 
@@ -267,32 +237,13 @@ class Neighbours:
                     batch.reads += self._dispatch(neighbour, now)
             touched, self._transports.touched = self._transports.touched, {}
             for session in touched:
-                self._transports.acknowledge(session, now)
-                chunks = session.take_outbox()
-                if chunks:
-                    batch.sends.append(SendBytes(session.key, chunks))
-                    self._transports.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
+                self._transports.flush(session, batch, now)
                 if session.closed is not None:
-                    batch.closes.append(session.closed)
                     self._forget(session, now)
 
-    def _complete(self, session: Session) -> None:
-        """Remove from their queues the messages that the neighbour has acknowledged."""
-        completed = session.take_completed()
-        self._desk.waypoints.session_acknowledged(completed, session)
-        neighbour = self._by_session.get(session.key)
-        if neighbour is not None and neighbour.trial is not None and session is neighbour.session:
-            self._refusals.answered(neighbour, completed)
-        for queue, entries in groupby(completed, ORIGIN):
-            assert isinstance(queue, OutgoingQueue)
-            queue.acknowledged(list(entries), self._desk.writes)
-        for entry in completed:
-            if user_flags(entry.message.packet) & JOURNALED == POSITIVE:
-                self._desk.endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
-
     def _settle(self, session: Session, now: Moment) -> None:
-        self._complete(session)
         neighbour = self._by_session.get(session.key)
+        self.leaving.complete(session, neighbour)
         if session.is_open and session.key in self._asking:
             self.met.answered(self._asking.pop(session.key))
             session.close("3.1.5.9", "the queue manager that was met there is there")
@@ -378,7 +329,7 @@ class Neighbours:
 
         If the next hop was met and we may not call it, wait until it calls us.
         """
-        if self._stopped:
+        if self._transports.stopped:
             return
         hop = neighbour.hops[index]
         session = self._free_session(hop)
@@ -411,7 +362,7 @@ class Neighbours:
 
     def _ask(self, one: Acquaintance, now: Moment) -> None:
         """Check whether a queue manager is still where it was met, because its GUID has turned up elsewhere."""
-        if not self._stopped and one.manager is not None:
+        if not self._transports.stopped and one.manager is not None:
             session = self._transports.connect(NextHop(one.manager, one.host, learnt=True), now)
             self._asking[session.key] = one.manager
 
@@ -438,13 +389,12 @@ class Neighbours:
             neighbour.session.pause()
             self._transports.touch(neighbour.session)
 
-    def close_all(self, reason: str) -> None:
-        """Close all sessions because the queue manager stops.  3.1.4.2"""
-        self._stopped = True
-        for session in list(self._transports.sessions.values()):
-            self._transports.acknowledge(session)
-            session.close("3.1.4.2", reason)
-            self._transports.touch(session)
+
+def _by_queue(entries: Iterable[InFlight]) -> dict[OutgoingQueue, list[InFlight]]:
+    found: dict[OutgoingQueue, list[InFlight]] = {}
+    for entry in entries:
+        found.setdefault(queue_of(entry), []).append(entry)
+    return found
 
 
 def _without_order_acks(entries: list[InFlight], writes: PendingWrites) -> list[InFlight]:

@@ -12,12 +12,12 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.door import Door, Refuses
 from mqproto.neighbours.hosts import BLOCKED, Hosts
-from mqproto.neighbours.met import Met
+from mqproto.neighbours.met import Acquaintance, Met
 from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.routing import NextHop, Routes
 from mqproto.session import Data, Session
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import OpenTransport
+from mqproto.turn.effects import Batch, OpenTransport, SendBytes
 from mqproto.wire.guid import Guid
 from mqproto.wire.shapes import Run
 
@@ -33,6 +33,8 @@ class SessionTransports:
         self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
         self.pings = Pings(desk)
+        self.stopped = False
+        """Whether the queue manager stops, so no session is opened."""
         self._next_key = 1
         self.connects: list[OpenTransport] = []
         """The transports to open in this turn."""
@@ -100,6 +102,22 @@ class SessionTransports:
         """Mark a session as one to which something happened that this turn must handle."""
         self.touched[session] = None
 
+    def flush(self, session: Session, batch: Batch, now: Moment) -> None:
+        """Acknowledge what came, and add to the batch what the session sends, and its end."""
+        self.acknowledge(session, now)
+        if chunks := session.take_outbox():
+            batch.sends.append(SendBytes(session.key, chunks))
+            self.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
+        if session.closed is not None:
+            batch.closes.append(session.closed)
+
+    def forget(self, session: Session, now: Moment) -> None:
+        """Forget a session that has ended."""
+        del self.sessions[session.key]
+        self.touched.pop(session, None)
+        self.hosts.ended(session, now)
+        self.pings.forget(session.key)
+
     def _new_session(
         self,
         *,
@@ -147,6 +165,25 @@ class SessionTransports:
                 self.pings.expired(session)
             else:
                 session.expired(timer, now)
+            self.touched[session] = None
+
+    def moved(self, manager: Guid, found: Acquaintance | None) -> None:
+        """End the sessions at other places with a queue manager that was met; it is forgotten if `found` is None."""
+        for session in self.sessions.values():
+            if session.remote_qm != manager or not session.is_met:
+                continue
+            if found is None:
+                session.data.met = False
+            elif not found.is_at(session.address):
+                session.close("3.1.5.10", "its queue manager is met elsewhere now")
+                self.touched[session] = None
+
+    def close_all(self, reason: str) -> None:
+        """Close all sessions because the queue manager stops.  3.1.4.2"""
+        self.stopped = True
+        for session in list(self.sessions.values()):
+            self.acknowledge(session)
+            session.close("3.1.4.2", reason)
             self.touched[session] = None
 
     def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
