@@ -16,7 +16,7 @@ from mqproto.messages.drafts import Draft, is_letter, path_name_in
 from mqproto.messages.listing import list_of_all
 from mqproto.routing import Routes
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Received
+from mqproto.turn.effects import MessageRow
 from mqproto.turn.guard import is_signed
 from mqproto.wire import UserMessage, decode_message
 
@@ -58,7 +58,7 @@ class DeadLetters:
         self._queues.stir(queue)
         return sent
 
-    def _send(self, kept: Received, now: Moment) -> int | None:
+    def _send(self, kept: MessageRow, now: Moment) -> int | None:
         """Send a message again. Return its new MessageID; None if it no longer has a destination."""
         message = decode_message(kept.packet)
         try:

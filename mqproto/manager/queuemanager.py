@@ -64,12 +64,12 @@ from mqproto.turn.effects import (
     Delivery,
     HurtPacket,
     IncomingRow,
+    MessageRow,
     OutcomeRow,
     ReadBy,
     ReadExpired,
     ReadPage,
     ReadSequences,
-    Received,
     StoredState,
     message_key,
 )
@@ -368,7 +368,7 @@ class QueueManager:
         """
         return not self._parts.queues.named(queue).count
 
-    def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
+    def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[MessageRow]:
         """Hand certain messages to an application, given their keys from `peek`. They are settled as usual.
 
         Raises:
@@ -411,7 +411,7 @@ class QueueManager:
         self._parts.expiration.look_again(now)
         self._parts.queues.stir(local)
 
-    def peek(self, queue: str, limit: int) -> list[Received]:
+    def peek(self, queue: str, limit: int) -> list[MessageRow]:
         """Return the first messages of a queue, which stay there; at most as many as are in memory.
 
         Raises:

@@ -14,7 +14,7 @@ from mqproto.base.durations import Durations
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.queues.lanes import POSITION, QUEUE, Lane
-from mqproto.turn.effects import UNKNOWN_COUNT, MessageRow, Received
+from mqproto.turn.effects import UNKNOWN_COUNT, MessageRow
 from mqproto.turn.waypoints import Waypoints
 from mqproto.wire.glance import sent_times_s
 
@@ -49,8 +49,6 @@ class Consumers:
     def __init__(self, queue_name: str, waypoints: Waypoints, lanes: Mapping[int, Lane]) -> None:
         self.waiting: deque[Consumer] = deque()
         self.unsettled: dict[int, list[MessageRow]] = {}
-        self.given_back: dict[int, int] = {}
-        """How often each message in the queue was handed out and given back, by the message's key."""
         self._queue_name = queue_name
         self._waypoints = waypoints
         self._lanes = lanes
@@ -83,18 +81,10 @@ class Consumers:
         if is_asking or consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
 
-    def give(self, consumer: int, handed: Sequence[MessageRow]) -> list[Received]:
-        """Give messages to a consumer. Return them in the form that applications get."""
-        received = [self.received(one) for one in handed]
-        self._waypoints.delivered(received, self._queue_name, consumer)
-        return received
-
-    def received(self, message: MessageRow) -> Received:
-        """Return a message in the form that applications get."""
-        count = self.given_back.get(message.key, 0) + 1
-        if message.position <= self._lanes[message.queue].loaded_through:
-            count = UNKNOWN_COUNT
-        return Received(message.key, message.packet, count)
+    def give(self, consumer: int, handed: Sequence[MessageRow]) -> list[MessageRow]:
+        """Give messages to a consumer. Return them, for a delivery."""
+        self._waypoints.delivered(handed, self._queue_name, consumer)
+        return [*handed]
 
     def settled(self, consumer: int) -> list[MessageRow]:
         """Return the messages that a consumer was given; it no longer has them.
@@ -119,8 +109,9 @@ class Consumers:
         handed = self.settled(consumer)
         self._waypoints.rolled_back((one.packet for one in handed), self._queue_name, consumer)
         for one in handed:
-            by_queue.setdefault(one.queue, []).append(one)
-            self.given_back[one.key] = self.given_back.get(one.key, 0) + 1
+            count = one.delivery_count
+            again = one if count == UNKNOWN_COUNT else one._replace(delivery_count=count + 1)
+            by_queue.setdefault(one.queue, []).append(again)
         for queue, messages in by_queue.items():
             self._lanes[queue].window.give_back(messages)
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from mqproto.base.configuration import Settings
 from mqproto.turn.effects import (
+    UNKNOWN_COUNT,
     MessageRow,
     QueueKind,
     QueueRow,
@@ -83,6 +84,8 @@ class QueueWindow:
         self.last = last
         self.on_disk = on_disk
         """The number of messages that are only in the store."""
+        self._found_through = last
+        """Messages up to this position were in the store when it was opened."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
         self._ready: deque[MessageRow] = deque()
@@ -242,7 +245,9 @@ class QueueWindow:
                 expires_s = deadline_s(position, packet)
                 if expires_s is not None and (first_s is None or expires_s < first_s):
                     first_s = expires_s
-                self._ready.append(MessageRow(first_key | position, packet, 0, final_ack, expires_s))
+                count = UNKNOWN_COUNT if position <= self._found_through else 1
+                key = first_key | position
+                self._ready.append(MessageRow(key, packet, 0, final_ack, expires_s, delivery_count=count))
                 self._bytes += len(packet)
                 self.read_through = position
                 self.on_disk -= 1
@@ -326,7 +331,8 @@ class Lane:
         kept = 0 if recoverable else fitting
         stored = repeat(True) if not kept else chain(repeat(False, kept), repeat(True))
         keys = count(self.first_key | self._last + 1)
-        columns = zip(keys, packets, message_ids, repeat(final_ack), expires_s, stored, strict=False)
+        flags = repeat(final_ack), expires_s, stored, repeat(1)
+        columns = zip(keys, packets, message_ids, *flags, strict=False)
         rows = list(map(NEW_ROW, columns))
         if kept < len(rows):
             if not self.registered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -17,7 +18,7 @@ from mqproto.queues.consumers import Consumer, Consumers, Delays
 from mqproto.queues.lanes import Joining, Lane, Purging
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, Received, StoredQueue
+from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, StoredQueue
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import receive_deadline_s, sent_time_s, user_flags
@@ -237,9 +238,6 @@ class LocalQueue:
         """Handle messages that have left the queue."""
         self.count -= len(handed)
         self.size_bytes -= sum(len(message.packet) for message in handed)
-        if given_back := self.consumers.given_back:
-            for one in handed:
-                given_back.pop(one.key, None)
         if stored := [message.key for message in handed if message.stored]:
             self._desk.writes.urgent().remove_each(stored)
 
@@ -271,7 +269,7 @@ class LocalQueue:
 
     # Applications receive
 
-    def hand_out(self, now: Moment) -> Iterator[tuple[Consumer, list[Received]]]:
+    def hand_out(self, now: Moment) -> Iterator[tuple[Consumer, list[MessageRow]]]:
         """Give messages to the waiting consumers, in the order in which the consumers arrived."""
         consumers = self.consumers
         while consumers.waiting:
@@ -293,7 +291,7 @@ class LocalQueue:
                 self._receive(handed, now)
             yield consumer, received
 
-    def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[Received]:
+    def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[MessageRow]:
         """Give a transactional consumer the messages with these keys, all or none, in the order of the queue.
 
         Raises:
@@ -350,10 +348,10 @@ class LocalQueue:
         """
         self._end(self.consumers.settled(consumer), MessageClass.NACK_RECEIVE_REJECTED)
 
-    def peek(self, limit: int) -> list[Received]:
+    def peek(self, limit: int) -> list[MessageRow]:
         """Return the first `limit` messages, or as many as are in memory."""
         messages = (message for lane in self._lanes.values() for message in lane.window)
-        return [self.consumers.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
+        return [*islice(messages, limit)]
 
     # Messages that leave unreceived
 

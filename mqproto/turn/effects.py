@@ -79,17 +79,23 @@ class QueueRow(NamedTuple):
     """Whether an operator has paused the queue."""
 
 
+UNKNOWN_COUNT: Final = -1
+"""The delivery count of a message that may have been handed out before a crash."""
+
+
 class MessageRow(NamedTuple):
     """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
-    The row is made once, when the message joins. The store has it, and so does the queue when the message's turn is
-    near.
+    It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near. It
+    goes to the neighbour or to the application. `key` is the message's name while it is in the queue.
 
-    message_id: the MessageID, by which the store finds the message; 0 if it was read back for its turn.
+    message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
-    expires_s: the second, UTC, after which to check whether the message has expired. None if it never expires, so that
-        its packet need not be read.
-    stored: whether the store has it. An express message is stored only if memory ran short.
+    expires_s: the second, UTC, after which to check whether its time is over; None if it never expires, so its packet
+        need not be read.
+    stored: whether the store has it; an express message is stored only if memory ran short.
+    delivery_count: how often it was handed out, including the next or present time; UNKNOWN_COUNT if it was in the
+        store when the store was opened.
     """
 
     key: int
@@ -98,6 +104,7 @@ class MessageRow(NamedTuple):
     final_ack: bool
     expires_s: int | None = None
     stored: bool = True
+    delivery_count: int = 1
 
     @property
     def position(self) -> int:
@@ -491,28 +498,12 @@ class CloseTransport(NamedTuple):
     reason: str
 
 
-UNKNOWN_COUNT: Final = -1
-"""The delivery count of a message that may have been handed out before a crash."""
-
-
-class Received(NamedTuple):
-    """One message that was handed to an application. `key` is its name while it is in the queue.
-
-    delivery_count: how often it was handed out, including this time; UNKNOWN_COUNT if it was in the store when the
-        store was opened.
-    """
-
-    key: int
-    packet: bytes
-    delivery_count: int = 1
-
-
 class Delivery(NamedTuple):
     """Messages for a consumer that asked for some with `QueueManager.consume`."""
 
     consumer: int
     queue: str
-    messages: list[Received]
+    messages: list[MessageRow]
 
 
 class Trace(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from mqproto.base.words import Word
-from mqproto.turn.effects import MessageRow, Note, Received, Trace
+from mqproto.turn.effects import MessageRow, Note, Trace
 from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
@@ -244,7 +244,7 @@ class Waypoints:
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
         """Note that a dead letter in doubt leaves its queue, because the destination has reported the outcome."""
 
-    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
+    def delivered(self, messages: Iterable[MessageRow], queue: str, consumer: int) -> None:
         """Note that messages are handed to a consumer."""
 
     def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
@@ -441,7 +441,7 @@ class WaypointNotes(Waypoints):
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
         self._note(Waypoint.RECALLED, packet, None, False, message_class, queue=queue)
 
-    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
+    def delivered(self, messages: Iterable[MessageRow], queue: str, consumer: int) -> None:
         for message in messages:
             count = message.delivery_count
             self._note(

@@ -39,7 +39,7 @@ from mqproto.simulator.node.turns import NO_TURN, Clock, TurnFeed
 from mqproto.simulator.security.guarding import NodeGuard
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology.directory import NodeDirectory
-from mqproto.turn.effects import Delivery, Received, StoredState
+from mqproto.turn.effects import Delivery, MessageRow, StoredState
 
 CLIENT_LIMIT: Final = 256
 """The maximum number of simultaneous connections. Further connections wait in the kernel's backlog."""
@@ -625,11 +625,11 @@ class ClientConnection:
         return control.Sent.of(ordinals, tag)
 
 
-def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:
+def _messages(request: int, transaction: int, messages: list[MessageRow]) -> bytes:
     return control.frame(Operation.DONE, request, _as_messages(transaction, messages))
 
 
-def _as_messages(transaction: int, messages: list[Received]) -> control.Messages:
+def _as_messages(transaction: int, messages: list[MessageRow]) -> control.Messages:
     return control.Messages(
         transaction,
         [message.packet for message in messages],

@@ -60,7 +60,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
             expires_s,
             crc(packet, crc(pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s))),
         )
-        for key, packet, message_id, final_ack, expires_s, _ in rows
+        for key, packet, message_id, final_ack, expires_s, _, _ in rows
     ]
 
 

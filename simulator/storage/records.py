@@ -75,7 +75,7 @@ def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
     if lasting:
         parts.append(pack(f"<{len(lasting)}Q", *lasting))
     if messages:
-        keys, packets, message_ids, final_acks, expiries, _ = zip(*messages, strict=True)
+        keys, packets, message_ids, final_acks, expiries, _, _ = zip(*messages, strict=True)
         ends = [NEVER if expires_s is None else expires_s for expires_s in expiries]
         parts.append(
             pack(

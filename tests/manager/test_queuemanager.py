@@ -11,7 +11,7 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.whereabouts import Spot
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session.acknowledgment import ACK_DELAY_MS
-from mqproto.turn.effects import POSITION_BITS, QueueKind, Received, Writes
+from mqproto.turn.effects import POSITION_BITS, MessageRow, QueueKind, Writes
 from mqproto.wire import (
     MessageClass,
     OrderAck,
@@ -142,7 +142,7 @@ def test_nothing_is_acknowledged_before_it_is_on_disk() -> None:
 # Applications
 
 
-def positions(messages: list[Received]) -> list[int]:
+def positions(messages: list[MessageRow]) -> list[int]:
     """Return the positions of messages in their queue."""
     return [message.key % 2**POSITION_BITS for message in messages]
 

@@ -486,7 +486,9 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
 
     def left(self: LocalQueue, handed: Any) -> None:
         sound(self, handed)
-        self.consumers.given_back.clear()
+        for lane in self.lanes:
+            waiting = lane.window.take(len(lane.window))
+            lane.window.give_back(one._replace(delivery_count=min(one.delivery_count, 1)) for one in waiting)
 
     return left
 

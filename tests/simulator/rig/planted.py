@@ -18,7 +18,7 @@ from typing import Any, Final
 from mqproto.simulator.cli.cli import main
 from mqproto.simulator.node import service, transport
 from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES
-from mqproto.turn.effects import Received
+from mqproto.turn.effects import MessageRow
 from mqproto.wire.glance import body_of, identifier_of
 
 PLANTED: Final = os.environ.get("PLANTED", "lost doubled altered swapped").split()
@@ -29,12 +29,12 @@ A message is swapped only if another one arrives with it.
 as_frame, accept = service._messages, transport.accept
 
 
-def fault_of(one: Received) -> str:
+def fault_of(one: MessageRow) -> str:
     turn, place = divmod(identifier_of(one.packet)[1] - 5, 10)
     return "" if place else PLANTED[turn % len(PLANTED)]
 
 
-def harmed(messages: list[Received]) -> Iterator[Received]:
+def harmed(messages: list[MessageRow]) -> Iterator[MessageRow]:
     """Return the messages that a receiver gets instead of these."""
     for one in sorted(messages, key=lambda one: fault_of(one) == "swapped"):  # These come last.
         if fault_of(one) == "altered" and (body := body_of(one.packet)):
@@ -44,7 +44,7 @@ def harmed(messages: list[Received]) -> Iterator[Received]:
             yield from [one] * (1 + (fault_of(one) == "doubled"))
 
 
-def planted(request: int, transaction: int, messages: list[Received]) -> bytes:
+def planted(request: int, transaction: int, messages: list[MessageRow]) -> bytes:
     return as_frame(request, transaction, list(harmed(messages)))
 
 

@@ -21,6 +21,7 @@ rows = st.builds(
     st.booleans(),
     st.none() | st.integers(0, 2**40),
     st.just(True),
+    st.just(1),
 )
 
 
