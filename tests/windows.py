@@ -13,7 +13,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.queues.consumers import Consumer
-from mqproto.queues.lanes import Lane, joining
+from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue, QueueDeclaration
 from mqproto.session import InFlight
 from mqproto.simulator.storage.disk import Disk
@@ -148,7 +148,7 @@ class Filed(Alone):
 
     def join(self, packet: bytes, *, recoverable: bool) -> None:
         """Let a message join."""
-        self.lane.join(joining(packet, 1, recoverable), self.writes)
+        self.lane.join(self.lane.rows([packet], [1], recoverable=recoverable), self.writes)
 
     def leave_all(self) -> list[bytes]:
         """Let all available messages leave the lane, in order."""
@@ -185,10 +185,9 @@ class Hosted(Alone):
     def insert(self, body: int | str, *, priority: int = 0, recoverable: bool = True, **changes: Any) -> int:
         """Let a message reach the queue; return its key."""
         packet = a_packet(body, priority=priority, recoverable=recoverable, **changes)
-        message = joining(packet, 5, recoverable, expires_s=receive_deadline_s(packet))
-        self.queue.insert(message, priority=priority)
+        lane, until_s = self.queue.lane(priority), [receive_deadline_s(packet)]
+        self.queue.insert(lane.rows([packet], [5], recoverable=recoverable, expires_s=until_s))
         self.commit_all()
-        lane = self.queue.lane(priority)
         return lane.key(lane.last_position)
 
     def ask(self, consumer: int, limit: int = 1_000, *, transactional: bool = False) -> None:
@@ -280,7 +279,10 @@ class Carrier(Alone):
     def put(self, body: int | str, *, recoverable: bool = True, **changes: Any) -> int:
         """Let a message join; return its position."""
         packet = a_packet(body, recoverable=recoverable, **changes)
-        self.queue.join(joining(packet, 5, recoverable, expires_s=reach_deadline_s(packet)), self.writes)
+        until_s = [reach_deadline_s(packet)]
+        self.queue.join(
+            self.queue.rows([packet], [5], recoverable=recoverable, expires_s=until_s), self.writes
+        )
         self.commit()
         return self.queue.last_position
 
@@ -371,7 +373,9 @@ class Sender(Alone):
         packet = a_packet("x", transaction=header, **{"sent_time_s": self.now.utc_s} | changes)
         sequence.final_asked |= final_ack
         message_id = 1_001 + sequence.last_position
-        sequence.join(joining(packet, message_id, True, final_ack, reach_deadline_s(packet)), self.writes)
+        until_s = [reach_deadline_s(packet)]
+        rows = sequence.rows([packet], [message_id], recoverable=True, final_ack=final_ack, expires_s=until_s)
+        sequence.join(rows, self.writes)
         self.writes.changed(sequence, urgent=True)
         self.commit()
         return identifier, number

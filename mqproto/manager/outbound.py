@@ -10,7 +10,6 @@ from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.neighbours.met import How
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.queues.lanes import Joining, joining
 from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import address_of
 from mqproto.session import Remote
@@ -18,7 +17,7 @@ from mqproto.transfer.incoming import reply_to_sender
 from mqproto.transfer.outgoing import ORDER_SUFFIX, MessageName, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import QueueRow, StoredQueue
+from mqproto.turn.effects import MessageRow, QueueRow, StoredQueue
 from mqproto.turn.endings import ReplyTo
 from mqproto.turn.pending import GivenNumbers
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
@@ -206,14 +205,14 @@ class Outbound:
         )
         self._neighbours.wake(queue)
 
-    def put(self, queue: OutgoingQueue, messages: Joining) -> None:
+    def put(self, queue: OutgoingQueue, rows: list[MessageRow]) -> None:
         """Add messages to a queue."""
-        queue.join(messages, self._desk.writes)
+        queue.join(rows, self._desk.writes)
         self._neighbours.wake(queue)
 
-    def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
+    def pass_on(self, queue: OutgoingQueue, rows: list[MessageRow], names: Sequence[MessageName]) -> None:
         """Add others' transactional messages, of which the queue has no copies, to a queue."""
-        queue.pass_on(messages, names, self._desk.writes)
+        queue.pass_on(rows, names, self._desk.writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
@@ -308,7 +307,8 @@ class Outbound:
             return
         recoverable = bool(message.user.flags & RECOVERABLE)
         if recoverable or self.has_way(queue):
-            self.put(queue, joining(encode_packet(message), message.user.message_id, recoverable))
+            packet, message_id = encode_packet(message), message.user.message_id
+            self.put(queue, queue.rows([packet], [message_id], recoverable=recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
         """Note that a queue can send or read again, because of an acknowledgment or because messages left."""

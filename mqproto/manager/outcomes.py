@@ -30,7 +30,6 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import LABEL_LIMIT, is_letter, path_name_in
-from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAckRule, end_of
 from mqproto.routing import Routes
@@ -198,8 +197,8 @@ class Outcomes:
             self._desk.waypoints.not_kept(packet, queue.name)
             return False
         self._desk.waypoints.kept(packet, queue.name, message_class)
-        kept = joining(packet, message.user.message_id, message.user.recoverable)
-        queue.insert(kept, priority=message.base.priority, is_kept=True)
+        lane, user = queue.lane(message.base.priority), message.user
+        queue.insert(lane.rows([packet], [user.message_id], recoverable=user.recoverable), is_kept=True)
         self._queues.stir(queue)
         return True
 
@@ -380,18 +379,17 @@ class Outcomes:
             body_type=body_type,
         )
         packet = encode_packet(message)
-        posted = joining(packet, message_id, recoverable)
         self._desk.waypoints.accepted([packet], destination.name)
         if destination.manager == self._desk.identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
-                queue.insert(posted, priority=priority)
+                queue.insert(queue.lane(priority).rows([packet], [message_id], recoverable=recoverable))
                 self._queues.stir(queue)
             return
         if way is None and (destination.host is not None or self._outbound.leads_to(destination.address)):
             way = self._outbound.towards(destination, priority)
         if way is not None:
-            self._outbound.put(way, posted)
+            self._outbound.put(way, way.rows([packet], [message_id], recoverable=recoverable))
 
 
 def wants_administration(message: UserMessage, message_class: int) -> bool:

@@ -19,7 +19,7 @@ from mqproto.manager.ownsequences import OwnSequences
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, Lot, headers_behind, in_lots, likeness, queue_name
 from mqproto.messages.listing import list_of_all
-from mqproto.queues.lanes import Joining, Lane, QueueWindow
+from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.transfer.cursors import TRANSACTION_LIMIT
@@ -395,7 +395,8 @@ class Sending:
             queue = self._outbound.towards(lot.destination, lot.example.priority)
             self._desk.waypoints.accepted(packets, lot.destination.name)
             until = [expires_s] * len(packets)
-            queue.join(Joining(packets, ordinals, lot.example.recoverable, False, until), self._desk.writes)
+            rows = queue.rows(packets, ordinals, recoverable=lot.example.recoverable, expires_s=until)
+            queue.join(rows, self._desk.writes)
             self._outbound.wake(queue)
             self._expiration.expect(expires_s, now)
 
@@ -423,7 +424,8 @@ class Sending:
         expires_s = reach_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, sequence.name)
         until = [expires_s] * len(packets)
-        sequence.join(Joining(packets, ordinals, True, final_ack, until), self._desk.writes)
+        rows = sequence.rows(packets, ordinals, recoverable=True, final_ack=final_ack, expires_s=until)
+        sequence.join(rows, self._desk.writes)
         assert number == sequence.next_number, "each message that joins takes the next number"
         self._outbound.wake(sequence)
         self._expiration.expect(expires_s, now)
@@ -462,7 +464,8 @@ class Sending:
         expires_s = receive_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, lot.destination.name)
         until = [expires_s] * len(packets)
-        queue.insert(Joining(packets, ordinals, recoverable, False, until), priority=priority)
+        lane = queue.lane(priority)
+        queue.insert(lane.rows(packets, ordinals, recoverable=recoverable, expires_s=until))
         if reports:
             self._desk.endings += [
                 Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION) for packet in packets

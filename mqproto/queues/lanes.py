@@ -3,7 +3,7 @@
 A queue manager may have a million messages waiting, so it holds only a window of each queue. Messages enter at
 the end and leave at the front, in order of position. Messages that do not fit into the window are only in the
 store, and are read a page at a time when their turn approaches. A `Lane` is a window with the positions of its
-messages; what joins it comes as a `Joining`, and a `Purging` has the lanes that are being emptied.
+messages, and a `Purging` has the lanes that are being emptied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from heapq import merge
 from itertools import accumulate, chain, count, repeat
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.turn.effects import (
@@ -36,36 +36,6 @@ PACKET: Final = itemgetter(1)
 """The packet of a `MessageRow`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
 """Does the same as `MessageRow._make`, but without a call in Python for each row."""
-
-
-class Joining(NamedTuple):
-    """One or more consecutive packets, with the facts that their queue needs.
-
-    A field with a single value applies to all of the packets.
-
-    packets: the messages as they will be sent or handed out, without a SessionHeader.
-    recoverable: whether they must survive a crash; True for transactional ones.
-    final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
-    expires_s: for each packet, the second, UTC, after which to check whether it has expired; None if it never expires.
-    """
-
-    packets: Sequence[bytes]
-    message_ids: Sequence[int]
-    recoverable: bool
-    final_ack: bool
-    expires_s: Sequence[int | None]
-
-    def singly(self) -> Iterator[Joining]:
-        """Yield each message as a `Joining` of its own."""
-        for packet, message_id, expires_s in zip(self.packets, self.message_ids, self.expires_s, strict=True):
-            yield joining(packet, message_id, self.recoverable, self.final_ack, expires_s)
-
-
-def joining(
-    packet: bytes, message_id: int, recoverable: bool, final_ack: bool = False, expires_s: int | None = None
-) -> Joining:
-    """Return one packet as a `Joining`."""
-    return Joining((packet,), (message_id,), recoverable, final_ack, (expires_s,))
 
 
 class QueueWindow:
@@ -324,30 +294,48 @@ class Lane:
                 self.registered = False
                 self.register(writes)
 
-    def join(self, messages: Joining, writes: PendingWrites) -> None:
-        """Append messages. Those that must survive a crash, or for which memory has no room, go to the store."""
-        packets, message_ids, recoverable, final_ack, expires_s = messages
-        fitting = self.window.fitting(packets)
-        kept = 0 if recoverable else fitting
+    def rows(
+        self,
+        packets: Sequence[bytes],
+        message_ids: Sequence[int],
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: Sequence[int | None] | None = None,
+    ) -> list[MessageRow]:
+        """Return consecutive messages as they will join next.
+
+        Those that must survive a crash, or for which memory has no room, will be stored.
+
+        packets: the messages as they will be sent or handed out, without a SessionHeader.
+        recoverable: whether they must survive a crash; True for transactional ones.
+        final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
+        expires_s: the second for each packet, UTC, after which its time is over; None if none expires.
+        """
+        kept = 0 if recoverable else self.window.fitting(packets)
         stored = repeat(True) if not kept else chain(repeat(False, kept), repeat(True))
         keys = count(self.first_key | self._last + 1)
-        flags = repeat(final_ack), expires_s, stored, repeat(1)
-        columns = zip(keys, packets, message_ids, *flags, strict=False)
-        rows = list(map(NEW_ROW, columns))
-        if kept < len(rows):
+        flags = repeat(final_ack), expires_s or repeat(None), stored, repeat(1)
+        return list(map(NEW_ROW, zip(keys, packets, message_ids, *flags, strict=False)))
+
+    def join(self, rows: list[MessageRow], writes: PendingWrites) -> None:
+        """Append messages that `rows` has just returned."""
+        fitting = self.window.fitting([row.packet for row in rows])
+        if rows[-1].stored:
             if not self.registered:
                 self.register(writes)
-            writes.put(rows[kept:] if kept else rows, self.name)
+            writes.put(rows if rows[0].stored else [row for row in rows if row.stored], self.name)
         self._last += len(rows)
         self.window.append(rows, fitting)
 
-    def join_from(self, key: int, messages: Joining, writes: PendingWrites) -> None:
+    def join_from(
+        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
+    ) -> None:
         """Append a message that the store already has under another key."""
-        [packet], [expires_s] = messages.packets, messages.expires_s
         self._last += 1
         self.register(writes)
         writes.urgent().moves.append((key, self.key(self._last), expires_s))
-        row = self.stored_row(self._last, packet, final_ack=messages.final_ack, expires_s=expires_s)
+        row = self.stored_row(self._last, packet, final_ack=final_ack, expires_s=expires_s)
         self.window.append([row], self.window.fitting([packet]))
 
 

@@ -15,7 +15,7 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.drafts import is_letter
 from mqproto.queues.consumers import Consumer, Consumers, Delays
-from mqproto.queues.lanes import Joining, Lane, Purging
+from mqproto.queues.lanes import Lane, Purging
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, StoredQueue
@@ -210,9 +210,9 @@ class LocalQueue:
         quota = self.declaration.quota_bytes
         return quota is None or self.size_bytes + size_bytes <= quota
 
-    def insert(self, messages: Joining, *, priority: int, is_kept: bool = False) -> None:
-        """Insert messages that have reached their destination, or that are kept where they ended.  3.1.5.8.8"""
-        packets = messages.packets
+    def insert(self, rows: list[MessageRow], *, is_kept: bool = False) -> None:
+        """Insert rows of one lane: they have reached their destination, or are kept where they ended.  3.1.5.8.8"""
+        packets = [row.packet for row in rows]
         self.count += len(packets)
         self.size_bytes += sum(map(len, packets))
         if is_kept:
@@ -220,19 +220,15 @@ class LocalQueue:
         else:
             self._fresh += packets
             self._desk.waypoints.queued(packets, self.name)
-        lane = self._lanes.get(priority)
-        if lane is None:
-            lane = self.lane(priority)
-        lane.join(messages, self._desk.writes)
+        self._by_queue[rows[0].queue].join(rows, self._desk.writes)
 
-    def insert_held(self, key: int, messages: Joining) -> None:
+    def insert_held(self, key: int, packet: bytes, *, final_ack: bool, expires_s: int | None) -> None:
         """Insert a transactional message that the store already holds, behind a gap that has now been closed."""
-        [packet] = messages.packets
         self.count += 1
         self.size_bytes += len(packet)
         self._fresh.append(packet)
-        self._desk.waypoints.queued(messages.packets, self.name)
-        self.lane(0).join_from(key, messages, self._desk.writes)
+        self._desk.waypoints.queued([packet], self.name)
+        self.lane(0).join_from(key, packet, self._desk.writes, final_ack=final_ack, expires_s=expires_s)
 
     def _left(self, handed: Sequence[MessageRow]) -> None:
         """Handle messages that have left the queue."""

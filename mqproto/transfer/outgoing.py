@@ -13,7 +13,7 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
-from mqproto.queues.lanes import Joining, Lane, QueueWindow
+from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.session import InFlight
 from mqproto.turn.effects import MessageRow, QueueKind, ReadPage, StoredQueue
 from mqproto.turn.endings import Ending, Place
@@ -85,9 +85,9 @@ class OutgoingQueue(Lane):
         self.name, self.priority = name, priority
         self.registered = False
 
-    def join(self, messages: Joining, writes: PendingWrites) -> None:
-        self.count += len(messages.packets)
-        super().join(messages, writes)
+    def join(self, rows: list[MessageRow], writes: PendingWrites) -> None:
+        self.count += len(rows)
+        super().join(rows, writes)
 
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
@@ -268,15 +268,14 @@ class OutgoingQueue(Lane):
             return waiting
         return AS_IT_IS
 
-    def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
+    def pass_on(self, rows: list[MessageRow], names: Sequence[MessageName], writes: PendingWrites) -> None:
         """Add others' transactional messages that have no copy here. The caller may have deleted a copy.
 
         The position of an earlier copy is not reused, because the store never uses a position twice. The destination
         holds messages that overtake these.
         """
-        first = self._last + 1
-        self.join(messages, writes)
-        self.copies.joined(names, first, messages.packets)
+        self.join(rows, writes)
+        self.copies.joined(names, rows)
 
 
 class Copies:
@@ -304,11 +303,9 @@ class Copies:
     def __len__(self) -> int:
         return len(self._places)
 
-    def joined(self, names: Sequence[MessageName], first: int, packets: Sequence[bytes]) -> None:
-        """Remember messages that have joined the queue.
-
-        first: the position of the first message.
-        """
+    def joined(self, names: Sequence[MessageName], rows: Sequence[MessageRow]) -> None:
+        """Remember messages that have joined the queue."""
+        first = rows[0].position
         if len(self._places) + len(names) > COPIES_KNOWN:
             self._make_room()
             names = names[: max(COPIES_KNOWN - len(self._places), 0)]
@@ -316,7 +313,7 @@ class Copies:
         read_through, end = self._window.read_through, first + len(names)
         if read_through + 1 < end:
             for position in range(max(read_through + 1, first), end):
-                self._hashes[position] = hash(packets[position - first])
+                self._hashes[position] = hash(rows[position - first].packet)
 
     def knows_one_of(self, names: Sequence[MessageName]) -> bool:
         """Return whether any of these messages may be waiting here."""
@@ -328,7 +325,7 @@ class Copies:
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
             if message.position > self._places.get(name, 0):
-                self.joined([name], message.position, [message.packet])
+                self.joined([name], [message])
 
     def later_copy(self, position: int, packet: bytes) -> int | None:
         """Return the position of a later copy with the same bytes; None if no such copy is known to wait.

@@ -11,7 +11,6 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.queues.consumers import Consumer
-from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.desk import Desk, desk_of
@@ -79,7 +78,7 @@ def test_a_queue_is_found_by_the_number_of_each_of_its_lanes() -> None:
 def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_message() -> None:
     queues, desk = all_queues()
     orders, notes, journal = (queues.named(name) for name in ("orders", "notes", "orders;journal"))
-    orders.insert(joining(a_packet("x"), 5, True), priority=0)
+    orders.insert(orders.lane(0).rows([a_packet("x")], [5], recoverable=True))
     queues.take_stirred(NOW)
     queues.delete(orders)
     assert queues.addressed(17) is queues.addressed(r"OS:host\notes") is notes, "only one is deleted"

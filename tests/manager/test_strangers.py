@@ -12,7 +12,6 @@ from mqproto.manager.arriving.arrivals import LOOKED_UP_BYTES
 from mqproto.manager.arriving.refusing import TOLD_OF_HOST
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL
 from mqproto.neighbours import door
-from mqproto.queues.lanes import joining
 from mqproto.routing import Peer
 from mqproto.session import Remote
 from mqproto.simulator.fuzz.tactics.packets import with_soap
@@ -82,8 +81,9 @@ def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
     core = net.nodes[at].up
     outbound = core.inspect().outbound
     for packet in packets:
-        answer = joining(encode_packet(packet), packet.user.message_id, recoverable=False)
-        outbound.put(outbound.towards_manager(guid_of(to), 3), answer)
+        queue = outbound.towards_manager(guid_of(to), 3)
+        data, message_id = encode_packet(packet), packet.user.message_id
+        outbound.put(queue, queue.rows([data], [message_id], recoverable=False))
     net.run()
 
 

@@ -11,7 +11,6 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.neighbours.connections import Neighbour
-from mqproto.queues.lanes import joining
 from mqproto.routing import NextHop
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.effects import ReadPage
@@ -50,7 +49,7 @@ class Way:
         for _ in range(messages):
             packet = a_packet(next(self._bodies))
             self.disk[queue.queue].append(packet)
-            queue.join(joining(packet, 1, True), self.writes)
+            queue.join(queue.rows([packet], [1], recoverable=True), self.writes)
             self.neighbour.wake(queue)
 
     def send(self) -> str | None:

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.base.configuration import Settings
-from mqproto.queues.lanes import QueueWindow, joining
+from mqproto.queues.lanes import QueueWindow
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     MessageRow,
@@ -313,7 +313,8 @@ def test_the_store_hears_of_a_lane_once_and_only_when_there_is_something_to_keep
 
 def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
     filed = a_lane()
-    filed.lane.join(joining(b"x", 77, True, final_ack=True, expires_s=9), filed.writes)
+    rows = filed.lane.rows([b"x"], [77], recoverable=True, final_ack=True, expires_s=[9])
+    filed.lane.join(rows, filed.writes)
     filed.commit()
     assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
     assert list(filed.lane.window) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
@@ -328,7 +329,7 @@ def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_a
         filed.join(bytes([number]), recoverable=True)
     old = message_key(OTHER, 8)
     filed.store.commit(Writes(messages=[MessageRow(old, b"held", 77, True, 1)]))
-    filed.lane.join_from(old, joining(b"held", 77, True, True, expires_s), filed.writes)
+    filed.lane.join_from(old, b"held", filed.writes, final_ack=True, expires_s=expires_s)
     filed.commit()
     assert old not in filed.store.messages
     key = message_key(QUEUE, before + 1)
@@ -342,7 +343,7 @@ def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_i
     filed = a_lane()
     old = message_key(OTHER, 8)
     filed.writes.put([MessageRow(old, b"held", 77, False)], "held")
-    filed.lane.join_from(old, joining(b"held", 77, True), filed.writes)
+    filed.lane.join_from(old, b"held", filed.writes, final_ack=False, expires_s=None)
     filed.commit()
     assert list(filed.store.messages) == [message_key(QUEUE, 1)]
     assert filed.store.queues[QUEUE].priority == 5

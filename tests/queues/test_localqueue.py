@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.queues.lanes import joining
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.turn.effects import (
     UNKNOWN_COUNT,
@@ -261,7 +260,9 @@ def test_a_message_that_somebody_wants_to_hear_of_ends_when_it_is_received_for_g
 )
 def test_a_journal_and_a_final_ack_want_to_hear_too(journal: bool, final_ack: bool, heard: int) -> None:
     hosted = Hosted(QueueDeclaration("orders", 16, journal=journal))
-    hosted.queue.insert(joining(a_packet("x"), 5, False, final_ack), priority=3)
+    hosted.queue.insert(
+        hosted.queue.lane(3).rows([a_packet("x")], [5], recoverable=False, final_ack=final_ack)
+    )
     assert hosted.receive() == ["x"]
     assert len(hosted.endings) == heard
 
@@ -506,7 +507,7 @@ def test_a_message_that_was_held_behind_a_gap_joins_at_the_end_and_counts_from_t
     held = QueueRow(50, QueueKind.HELD, "early")
     row = MessageRow(message_key(50, 1), packet, 7, final_ack=True)
     hosted.store.commit(Writes(queues=[held], messages=[row]))
-    hosted.queue.insert_held(row.key, joining(packet, 7, True, True, expires_s=9))
+    hosted.queue.insert_held(row.key, packet, final_ack=True, expires_s=9)
     hosted.commit()
     moved = hosted.store.messages[hosted.queue.lane(0).key(2)]
     assert (moved.packet, moved.message_id, moved.expires_s) == (packet, 7, 9)

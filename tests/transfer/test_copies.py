@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.queues.lanes import joining
 from mqproto.transfer import outgoing
 from mqproto.transfer.outgoing import AS_IT_IS
 from mqproto.wire.glance import identifier_of
@@ -31,7 +30,7 @@ class Intermediate(Carrier):
             return False
         if earlier is not None:
             self.queue.delete(earlier, self.writes)
-        self.queue.pass_on(joining(packet, number, recoverable=True), [name], self.writes)
+        self.queue.pass_on(self.queue.rows([packet], [number], recoverable=True), [name], self.writes)
         self.commit()
         return True
 

@@ -5,6 +5,7 @@ First it decides whether the store has room for them, and which messages to drop
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -14,13 +15,13 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.queues.lanes import Joining, Lane
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.session import Remote
 from mqproto.transfer.incoming import Held, begins
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
+from mqproto.turn.effects import MessageRow
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import ProtectionError, is_encrypted
 from mqproto.wire import MessageClass, UserHeader, acknowledgment_in, encode_packet, without_session_header
@@ -87,12 +88,9 @@ class Room:
             limit_bytes = quota_bytes
         return limit_bytes - self.stored_bytes
 
-    def count(self, lane: Lane, messages: Joining) -> None:
+    def count(self, rows: Iterable[MessageRow]) -> None:
         """Count the bytes that the store will need for messages that are about to join a queue."""
-        packets = messages.packets
-        if not messages.recoverable:
-            packets = packets[lane.window.fitting(packets) :]
-        self.stored_bytes += sum(map(len, packets))
+        self.stored_bytes += sum([len(row.packet) for row in rows if row.stored])
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
         """Check that there is room for a message.
@@ -228,23 +226,18 @@ class Inserting:
 
         packets: the packets of the run, in the form in which the queue keeps them.
         """
-        flags = run.shape.flags
-        priority = priority_of(packets[0], flags)
-        messages = self._joining(run, packets)
-        if not was_held:
-            self._room.count(queue.lane(priority), messages)
-        queue.insert(messages, priority=priority)
-        self._inserted(queue, run.facts, messages, now)
-
-    def _joining(self, run: Run, packets: list[bytes]) -> Joining:
-        """Return the messages of a run, prepared for joining a local queue."""
-        expires_s: list[int | None]
-        if receive_deadline_s(packets[0]) is None:
-            expires_s = [None] * len(packets)
-        else:
+        flags, final_ack = run.shape.flags, run.facts.final_ack
+        expires_s: list[int | None] = [None] * len(packets)
+        if receive_deadline_s(packets[0]) is not None:
             expires_s = list(map(receive_deadline_s, packets))
-        recoverable = bool(run.shape.flags & RECOVERABLE)
-        return Joining(packets, run.message_ids, recoverable, run.facts.final_ack, expires_s)
+        recoverable, lane = bool(flags & RECOVERABLE), queue.lane(priority_of(packets[0], flags))
+        rows = lane.rows(
+            packets, run.message_ids, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
+        )
+        if not was_held:
+            self._room.count(rows)
+        queue.insert(rows)
+        self._inserted(queue, run.facts, packets, expires_s, now)
 
     def admitted(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> list[bytes] | None:
         """Return the packets of messages in the form in which they join the queue; None if they are refused. 3.1.5.8.3,
@@ -278,13 +271,19 @@ class Inserting:
             return packets
         return None
 
-    def _inserted(self, queue: LocalQueue, facts: Facts, messages: Joining, now: Moment) -> None:
+    def _inserted(
+        self,
+        queue: LocalQueue,
+        facts: Facts,
+        packets: list[bytes],
+        expires_s: Sequence[int | None],
+        now: Moment,
+    ) -> None:
         self._queues.stir(queue)
-        self._expiration.expect_of(messages.expires_s, now)
+        self._expiration.expect_of(expires_s, now)
         if facts.acknowledge_arrival:
             self._desk.endings += [
-                Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION)
-                for packet in messages.packets
+                Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION) for packet in packets
             ]
 
     def insert_held(self, queue: LocalQueue, held: Held, key: int, remote: Remote, now: Moment) -> bool:
@@ -300,7 +299,7 @@ class Inserting:
             # The packet that joins the queue is not the one on disk.
             self.insert(queue, run, packets, now, was_held=True)
             return True
-        messages = self._joining(run, packets)
-        queue.insert_held(key, messages)
-        self._inserted(queue, run.facts, messages, now)
+        facts, expires_s = run.facts, receive_deadline_s(held.packet)
+        queue.insert_held(key, held.packet, final_ack=facts.final_ack, expires_s=expires_s)
+        self._inserted(queue, facts, packets, [expires_s], now)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mqproto.base.moment import Moment
@@ -10,10 +11,10 @@ from mqproto.manager.arriving.refusing import Refusing
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.outbound import Outbound
-from mqproto.queues.lanes import Joining
 from mqproto.session import Remote
 from mqproto.transfer.outgoing import AS_IT_IS, OutgoingQueue
 from mqproto.turn.desk import Desk
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import MessageClass, UserHeader, passed_on
 from mqproto.wire.glance import (
     RECOVERABLE,
@@ -77,38 +78,47 @@ class Transit:
             priority_of(packets[0], flags),
             order=goes_to_private(packets[0], flags, ORDER_QUEUE),
         )
-        recoverable = bool(flags & RECOVERABLE)
-        messages = Joining(passed_on(run.packets), run.message_ids, recoverable, False, expires_s)
+        packets = passed_on(run.packets)
         if transactional:
-            self._pass_on_transactional(queue, source, messages)
+            self._pass_on_transactional(queue, source, packets, run.message_ids, expires_s)
         else:
-            self._pass_on(queue, messages)
-            self._outbound.put(queue, messages)
+            recoverable = bool(flags & RECOVERABLE)
+            rows = queue.rows(packets, run.message_ids, recoverable=recoverable, expires_s=expires_s)
+            self._pass_on(queue, rows, packets)
+            self._outbound.put(queue, rows)
         self._expiration.expect_of(expires_s, now)
 
-    def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
+    def _pass_on_transactional(
+        self,
+        queue: OutgoingQueue,
+        source: Guid,
+        packets: list[bytes],
+        message_ids: Sequence[int],
+        expires_s: list[int | None],
+    ) -> None:
         """Forward transactional messages, but drop a message if an identical copy still waits here."""
-        names = [(source, message_id) for message_id in messages.message_ids]
+        names = [(source, message_id) for message_id in message_ids]
         if queue.copies.knows_one_of(names):
             if len(names) > 1:
-                for one in messages.singly():
-                    self._pass_on_transactional(queue, source, one)
+                for packet, message_id, until_s in zip(packets, message_ids, expires_s, strict=True):
+                    self._pass_on_transactional(queue, source, [packet], [message_id], [until_s])
                 return
-            [packet], [name] = messages.packets, names
+            [packet], [name] = packets, names
             earlier = queue.earlier_copy(name, packet)
             if earlier == AS_IT_IS:
                 self._desk.waypoints.duplicate_dropped(packet)
                 return
             if earlier is not None:
                 queue.delete(earlier, self._desk.writes)
-        self._pass_on(queue, messages)
-        self._outbound.pass_on(queue, messages, names)
+        rows = queue.rows(packets, message_ids, recoverable=True, expires_s=expires_s)
+        self._pass_on(queue, rows, packets)
+        self._outbound.pass_on(queue, rows, names)
 
-    def _pass_on(self, queue: OutgoingQueue, messages: Joining) -> None:
-        """Pass messages on to an outgoing queue, and count them."""
-        self._room.count(queue, messages)
-        self.forwarded_count += len(messages.packets)
-        self._desk.waypoints.forwarded(messages.packets, queue.name)
+    def _pass_on(self, queue: OutgoingQueue, rows: list[MessageRow], packets: list[bytes]) -> None:
+        """Count messages that are passed on to an outgoing queue."""
+        self._room.count(rows)
+        self.forwarded_count += len(rows)
+        self._desk.waypoints.forwarded(packets, queue.name)
 
     def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
         """End messages whose RC is at its limit.
