@@ -188,6 +188,8 @@ class SequenceChecker:
         view = SequenceView(sequence)
         if sequence.towards is None:
             self._hear(sequence, ack, "final-ack-unknown", "[MS-MQQB] 2.2.5")
+            if ack.positive and len(sequence.early_finals) < SAID_LIMIT:
+                sequence.early_finals.setdefault(ack.key, ack)
             return view
         if ack.positive and sequence.is_from_elsewhere(ack):
             suspect_elsewhere(sequence, ack)
@@ -256,11 +258,14 @@ class SequenceChecker:
         return sequence
 
     def _begin(self, sequence: Sequence, message: NumberedMessage) -> None:
-        """Begin a sequence with its first message, and take into account the OrderAcks that came before it."""
+        """Begin a sequence with its first message, and judge the acknowledgments that came before that message."""
         sequence.towards = message.towards
         early, sequence.early = sequence.early, []
         for ack in early:
             self._counts(sequence, ack)
+        for ack in filter(sequence.is_from_elsewhere, sequence.early_finals.values()):
+            suspect_elsewhere(sequence, ack)
+        sequence.early_finals.clear()
 
     def _hear(self, sequence: Sequence, ack: Acknowledgment, code: str, section: str) -> None:
         """Take an acknowledgment for a sequence whose messages the capture has not shown so far."""

@@ -66,17 +66,17 @@ class Sequence:
 
     towards: QueueManagerAddress and the destination queue; None as long as only acknowledgments have been seen. A
         sequence whose identifier is used for two queues is no longer judged.
-    unknown: the findings to report if the capture turns out to have no message of the sequence, keyed by code.
-    early: the last OrderAcks that the capture has before the sequence's first message.
+    unknown: by code, the findings to report if the capture turns out to have no message of it.
+    early, early_finals: the last OrderAcks and the first positive FinalAcks that the capture has before its first
+        message.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: maps the number of each message that skipped others to the lowest number that it names as its predecessor.
-    written: pairs of a SentTime and a number. All messages from that number on were written at that time or later.
-    is_ahead: whether a SentTime was later than the time of capture, so that no SentTime of this sequence proves
-        anything.
-    suspicions: faults that are reported unless the identifier turns out to be used for two queues. They are keyed by
-        code and acknowledgment, so that each is reported once, however many hops the acknowledgment crosses.
-    packets: maps each remembered number to the last packet that carried its message, and to the MessageID.
+    passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
+    written: pairs of SentTime and number: all messages from this number on were written then or later.
+    is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
+    suspicions: faults, unless the identifier turns out to be used for two queues; by code and acknowledgment, so that
+        each is reported once for all hops that the acknowledgment crosses.
+    packets: by number, the last packet that carried the message, and its MessageID; as far as they are remembered.
     """
 
     key: SequenceKey
@@ -85,6 +85,7 @@ class Sequence:
     hops: dict[Hop, HopProgress] = field(default_factory=dict)
     unknown: dict[str, Finding] = field(default_factory=dict)
     early: list[Acknowledgment] = field(default_factory=list)
+    early_finals: dict[MessageKey, Acknowledgment] = field(default_factory=dict)
     order_acked: int = 0
     order_ack_packet: int = 0
     order_ack_id: int = 0
