@@ -23,6 +23,9 @@ PROVED_LIMIT: Final = 1_024
 OrderAcks that were made later.
 """
 
+FINAL_LIMIT: Final = 256
+"""The maximum number of FinalAcks of one sequence that are remembered."""
+
 
 class OrderRow(NamedTuple):
     """An OrderAck and its row for CONFIRMATIONS."""
@@ -100,16 +103,15 @@ class HopCount:
 class SequenceCount:
     """The counts of a sequence.
 
-    place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments have been seen.
-    order_rows: the OrderAcks with the highest numbers.
-    final_number, final_row: the highest number in a positive FinalAck, and that FinalAck's row for CONFIRMATIONS.
-    unseen: the numbers that no OrderAck covers yet.
-    returning: the numbers, with their MessageIDs, whose OrderAck has not reached its source yet; the lowest comes
-        first.
-    proved: the last numbers that an OrderAck proved, kept because the captures may show earlier OrderAcks later.
-    doubtful: the numbers, with their MessageIDs, that the captures show after an OrderAck with a higher number. Such an
-        OrderAck does not prove the arrival of messages that a later one passed over, and that one may appear even
-        later.
+    place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
+    order_rows: the OrderAcks for the highest numbers.
+    finals: the rows for CONFIRMATIONS of positive FinalAcks by their numbers, the lowest first: the highest, and the
+        highest before each number that passes over what it proves.
+    unseen: numbers that no OrderAck covers yet.
+    returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
+    proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
+    doubtful: numbers with their MessageIDs that the captures have after an OrderAck of a higher number, or that one
+        passed over. It does not prove the arrival of messages that a later one passes over; these may come even later.
     """
 
     sequence: Sequence
@@ -122,8 +124,7 @@ class SequenceCount:
     negative: int = 0
     last_final: MessageKey | None = None
     order_rows: list[OrderRow] = field(default_factory=list)
-    final_number: int = 0
-    final_row: Row = ()
+    finals: dict[int, Row] = field(default_factory=dict)
     unseen: Unconfirmed = field(default_factory=Unconfirmed)
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     doubtful: dict[int, int] = field(default_factory=dict)
@@ -137,11 +138,21 @@ class SequenceCount:
             self.order_rows.sort(key=_by_number)
             del self.order_rows[:-ORDER_ROW_LIMIT]
 
-    def confirming(self, number: int) -> list[Row]:
-        """Return the OrderAcks that cover a message which appears in the captures only after them.
+    def hear(self, number: int, row: Row) -> None:
+        """Keep a positive FinalAck in the place of the one before, unless that proves what this one cannot prove."""
+        highest = max(self.finals, default=0)
+        if number > highest:
+            if (
+                not any(highest < by <= number for by in self.sequence.passed)
+                or len(self.finals) >= FINAL_LIMIT
+            ):
+                self.finals.pop(highest, None)
+            self.finals[number] = row
 
-        These are the first OrderAck with the message's own number, the first of all, and the first at the message's
-        source.
+    def confirming(self, number: int) -> list[Row]:
+        """Return the OrderAcks that cover a doubtful message, otherwise the first FinalAck that does.
+
+        The OrderAcks are the first for its own number, the first of all, and the first at its source.
         """
         sequence = self.sequence
         assert sequence.towards is not None, "it has a message"
@@ -152,7 +163,10 @@ class SequenceCount:
                 found.setdefault(each.at_source, each.row)
                 if each.number == number:
                     found.setdefault(None, each.row)
-        return list(found.values())
+        if found:
+            return list(found.values())
+        proving = (each for each in self.finals if each > number and not sequence.is_passed(number, each))
+        return [self.finals[each] for each in proving][:1]
 
     def is_acknowledged(self, number: int) -> bool:
         """Whether an OrderAck of exactly this number is remembered."""
@@ -160,15 +174,20 @@ class SequenceCount:
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
-        """Remove the numbers up to `number`, and return those whose messages are proved to have arrived.
+        """Remove and return numbers up to this one; an acknowledgment of it, or of the next, proves that they arrived.
 
-        An acknowledgment of `number`, or of the next number, proves it. Numbers that a later message passed over are
-        not returned, because their receiver may not have accepted them.
+        Numbers that a later message passed over become doubtful: their receiver may not have accepted them.
         """
         proved, sequence = self.unseen.through(number), self.sequence
         if not sequence.passed:  # As is nearly always so.
             return proved
-        return [each for each in proved if not sequence.is_passed(each[0], acknowledged)]
+        taken = []
+        for each in proved:
+            if sequence.is_passed(each[0], acknowledged):
+                self.doubt(*each[:2])
+            else:
+                taken.append(each)
+        return taken
 
     def proved_before(self, ack: Acknowledgment) -> list[int]:
         """Return the MessageIDs that a late OrderAck proves.

@@ -361,11 +361,10 @@ class SequenceStage:
             count.last_final = ack.key
             count.positive += ack.positive
             count.negative += not ack.positive
-        if view.counts and ack.sequence_number > count.final_number:
-            count.final_number = ack.sequence_number
+        if view.counts:
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
             of = series, row_id, ack.number, interface, time_ns, COVERED, origin, True
-            count.final_row = (*of, *hop, *_told(ack))
+            count.hear(ack.sequence_number, (*of, *hop, *_told(ack)))
 
     def _count(
         self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
@@ -391,10 +390,10 @@ class SequenceStage:
         for number, message_id in count.doubtful.items():
             self._confirmed += ((row, [message_id]) for row in count.confirming(number))
         # What an OrderAck has confirmed by now needs no FinalAck to say so.
-        proved = count.proved_through(count.final_number - 1, count.final_number)
-        covered = [message_id for _, message_id, _ in proved]
-        if covered:
-            self._confirmed.append((count.final_row, covered))
+        for number, row in count.finals.items():
+            covered = [message_id for _, message_id, _ in count.proved_through(number - 1, number)]
+            if covered:
+                self._confirmed.append((row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])
         every = BoundedRanges(NUMBER_LIMIT)
         for (hop, interface), crossed in count.hops.items():

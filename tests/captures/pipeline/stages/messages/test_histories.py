@@ -274,6 +274,19 @@ def test_so_it_is_of_a_final_ack_and_a_higher_number_than_is_acknowledged_passes
     assert (found[1], found[2]) == (Outcome.CONFIRMED, Outcome.CONFIRMED if is_told else Outcome.REACHED)
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("last", [[], [ordered(3)]])
+def test_a_final_ack_proves_what_is_passed_over_only_later(last: list[bytes]) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number, previous in ((1, 0), (2, 1), (3, 0)):
+        wire.send("a", transactional(number, previous=previous))
+        wire.send("c", final(number, own_id=200 + number))
+    for answer in last:
+        wire.send("c", answer)
+    assert [row["covered_ns"] is None for row in histories(scene)] == [False, True, True]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 @pytest.mark.parametrize("answer", [ordered(2), final(2)])
 @pytest.mark.parametrize(
