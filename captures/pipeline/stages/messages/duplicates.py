@@ -54,8 +54,8 @@ class _Known:
     """The remembered arrivals of a message at one queue manager.
 
     at: the row of the last packet.
-    completed_by: the packet, in this run, with which the receiver answered.
-    is_put_back: whether the clock was set back after the first arrival, so that times do not prove an order.
+    completed_by, completed_on: the packet, in this run, with which the receiver answered; its series and connection.
+    is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
     """
 
     at: int = 0
@@ -65,6 +65,7 @@ class _Known:
     last_ns: int = 0
     completed_ns: int | None = None
     completed_by: int | None = None
+    completed_on: tuple[str, int | None] | None = None
     is_put_back: bool = False
 
 
@@ -209,7 +210,7 @@ class DuplicateStage:
         known.digest = event.digest
         if event.acknowledged_ns is not None and known.completed_ns is None:
             known.completed_ns = time_ns + event.acknowledged_ns - event.time_ns
-            known.completed_by = event.acknowledged_by
+            known.completed_by, known.completed_on = event.acknowledged_by, (event.series, event.connection)
         count = known.arrivals if self._lossless(event.series) else None
         self._out["duplicates"].append((event.at, count, verdict, reason))
 
@@ -225,7 +226,9 @@ class DuplicateStage:
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         known.is_put_back |= time_ns < known.last_ns
         is_answered = known.completed_ns is not None and known.completed_ns <= time_ns
-        if known.is_put_back and known.completed_by is not None:
+        # On one connection, packets are in the order in which they were sent, unless bytes were waited for in vain.
+        is_told = known.completed_on == (event.series, event.connection) and self._lossless(event.series)
+        if known.completed_by is not None and (known.is_put_back or is_told):
             is_answered = known.completed_by < event.number
         if not is_answered:
             return (

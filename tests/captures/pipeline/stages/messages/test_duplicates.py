@@ -90,6 +90,17 @@ def test_arrivals_are_in_the_order_of_their_file_though_the_clock_was_put_back(a
     assert verdicts(judged(scene)) == [("new", 1), (verdict, 2), (verdict, 3)]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_on_one_connection_of_a_whole_capture_packets_are_in_order_whatever_their_times(whole: bool) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    wire.ack("c")
+    wire.send("a", express()).time_ns -= 3 * MILLISECOND // 2
+    found = verdicts(judged(scene, lossless=lambda series: whole))
+    assert [verdict for verdict, _ in found] == ["new", "duplicate" if whole else "in doubt"]
+
+
 def test_each_queue_manager_has_a_history_of_its_own() -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
