@@ -134,14 +134,14 @@ class Span(NamedTuple):
         return min(self.recoverable_bytes, self.came_bytes) >= size_bytes and (ack.ahead or not is_behind)
 
     def again_ns(
-        self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told
+        self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told, ended_ns: int
     ) -> int | None:
-        """Return the time from which the span may hide a resent message; None if it cannot hide one.
+        """Return the time from which the span may hide a message that passes over another; None if it cannot hide one.
 
         See `Ways.may_be_passed`.
         """
         at, seen = self.place or (NEVER, interface)
-        since_ns = max(self.since_ns, sent_ns + SECOND_NS * (at == connection))
+        since_ns = max(self.since_ns, min(sent_ns + SECOND_NS * (at == connection), ended_ns))
         is_then = since_ns <= min(self.until_ns, until_ns) and self.until_ns > sent_ns
         is_there = seen == interface and is_then and self.may_hide(SMALLEST_NUMBERED, told)
         return since_ns if is_there else None
@@ -437,14 +437,15 @@ class Ways:
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
     def may_be_passed(self, copies: Iterable[Copy], told: Told) -> bool:
-        """Whether a later message may have passed over this one, unseen, before the later one was acknowledged.
+        """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
-        after at least a second without an OrderAck. In that case, every interface that saw this message leave must have
-        a gap, and so must all ways to the destination.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+        after at least a second without an OrderAck. If a FinalAck ended this message, a new one passes it over at once.
+        Then every interface that saw this message leave must have a gap, and so must all ways to its destination; and
+        so must the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
 
         Args:
-            copies: the copies of this message that the capture shows.
+            copies: the copies of this message, as they crossed.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -456,12 +457,21 @@ class Ways:
 
         def again_ns(place: tuple[NodeKey, int], span: Span) -> int | None:
             until_ns = told.time_ns if place[1] == told.interface else NEVER
-            return span.again_ns(*last[place], place[1], until_ns, told)
+            return span.again_ns(*last[place], place[1], until_ns, told, ended_ns[place])
 
         def may_leave(span: Span) -> bool:
             return any(place[0] == span.sender and again_ns(place, span) is not None for place in last)
 
+        ended_ns: dict[tuple[NodeKey, int], int] = {}
         began_ns = []
+        for place, (sent_ns, _) in last.items():
+            spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_NUMBERED)
+            times_ns = (
+                EVER if len(self._began_ns) > 1 else each.since_ns
+                for each in spans
+                if each.size_bytes < ENDLESS
+            )
+            ended_ns[place] = max(sent_ns, min(times_ns, default=NEVER))
         for place in last:
             if place[0] in first:
                 times_ns = (again_ns(place, span) for span in self.passing(place[0]))

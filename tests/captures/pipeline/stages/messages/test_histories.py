@@ -290,18 +290,27 @@ def test_a_final_ack_proves_what_is_passed_over_only_later(last: list[bytes]) ->
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 @pytest.mark.parametrize("answer", [ordered(2), final(2)])
 @pytest.mark.parametrize(
-    ("again", "waited_ms", "lacking_bytes", "is_told"),
-    [(True, 10, 200, False), (False, 2_000, 200, False), (False, 10, 200, True), (False, 2_000, 20, True)],
+    ("again", "waited_ms", "lacking_bytes", "ending_bytes", "is_told"),
+    [
+        (True, 10, 200, 0, False),
+        (False, 2_000, 200, 0, False),
+        (False, 10, 200, 0, True),
+        (False, 2_000, 20, 0, True),
+        (False, 10, 200, 200, False),
+        (False, 10, 200, 20, True),
+    ],
 )
 def test_a_message_may_be_passed_over_where_the_capture_lacks_one_that_may_have_been_sent_again(
-    again: bool, waited_ms: int, lacking_bytes: int, is_told: bool, answer: bytes
+    again: bool, waited_ms: int, lacking_bytes: int, ending_bytes: int, is_told: bool, answer: bytes
 ) -> None:
+    """It is sent again after a while, or on another connection; a FinalAck that was lost, too, needs no such wait."""
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", transactional(1))
     wire.send("a", transactional(2))
     scene.now_ns += waited_ms * MILLISECOND
     wire = scene.wire("a", "c") if again else wire
+    wire.ack("c").missing_bytes = ending_bytes
     wire.send("a", express(message_id=9)).missing_bytes = lacking_bytes
     wire.send("c", answer)
     found = {row["sequence_number"]: row for row in histories(scene)}
