@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mqproto.captures.decode.facts import Acknowledgment, Hop, MessageKey
@@ -104,7 +105,7 @@ class SequenceCount:
     """The counts of a sequence.
 
     place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
-    order_rows: the OrderAcks for the highest numbers.
+    order_rows: the OrderAcks for the highest numbers, and for those before numbers that passed others over.
     finals: the rows for CONFIRMATIONS of positive FinalAcks by their numbers, the lowest first: the highest, and the
         highest before each number that passes over what it proves.
     unseen: numbers that no OrderAck covers yet.
@@ -132,11 +133,21 @@ class SequenceCount:
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
 
     def remember(self, order: OrderRow) -> None:
-        """Keep an OrderAck; it counts only if it comes from the messages' destination."""
-        if all(order.row[:3] != each.row[:3] for each in self.order_rows):
-            self.order_rows.append(order)
-            self.order_rows.sort(key=_by_number)
-            del self.order_rows[:-ORDER_ROW_LIMIT]
+        """Keep an OrderAck, which counts if it comes from the messages' destination; of several alike, the first.
+
+        Beyond the limit, the lowest goes that proves no more than the next; if there is none, the lowest of all.
+        """
+        rows, passed = self.order_rows, self.sequence.passed
+        for place, each in enumerate(rows):
+            if each[:-1] == order[:-1]:
+                rows[place] = min(each, order, key=_by_time)
+                return
+        rows.append(order)
+        rows.sort(key=_by_number)
+        if len(rows) > ORDER_ROW_LIMIT:
+            numbers = enumerate(pairwise(each.number for each in rows))
+            idle = (place for place, (low, high) in numbers if not any(low < by <= high for by in passed))
+            del rows[next(idle, 0)]
 
     def hear(self, number: int, row: Row) -> None:
         """Keep a positive FinalAck in the place of the one before, unless that proves what this one cannot prove."""

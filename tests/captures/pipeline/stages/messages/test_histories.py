@@ -203,6 +203,18 @@ def test_of_many_order_acks_before_the_first_message_the_newest_count() -> None:
     assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 20, Outcome.REACHED]
 
 
+def test_an_order_ack_is_kept_though_many_later_ones_prove_less_of_what_is_read_late() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wire.send("c", ordered(3, own_id=103))
+    for number in range(4, 24):
+        wire.send("a", transactional(number, previous=0 if number == 4 else number - 1))
+        wire.send("c", ordered(number, own_id=100 + number))
+    wire.send("a", transactional(2))
+    assert [row["outcome"] for row in histories(scene)] == [Outcome.CONFIRMED] * 22
+
+
 def test_an_order_ack_just_before_its_message_is_the_one_that_counts_however_many_come_later() -> None:
     scene = Scene()
     wire = scene.wire("a", "c")
