@@ -436,7 +436,7 @@ class Ways:
             yield from self._out_of.get(each, ())
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
-    def may_be_passed(self, copies: Iterable[Copy], told: Told) -> bool:
+    def may_be_passed(self, copies: Iterable[Copy], told: Told, *, by_new: bool) -> bool:
         """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
@@ -446,6 +446,7 @@ class Ways:
 
         Args:
             copies: the copies of this message, as they crossed.
+            by_new: whether the capture lacks a message between this one and the acknowledged one, which may be new.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -464,14 +465,11 @@ class Ways:
 
         ended_ns: dict[tuple[NodeKey, int], int] = {}
         began_ns = []
+        several = len(self._began_ns) > 1
         for place, (sent_ns, _) in last.items():
-            spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_NUMBERED)
-            times_ns = (
-                EVER if len(self._began_ns) > 1 else each.since_ns
-                for each in spans
-                if each.size_bytes < ENDLESS
-            )
-            ended_ns[place] = max(sent_ns, min(times_ns, default=NEVER))
+            spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_NUMBERED) if by_new else ()
+            since_ns = [EVER if several else each.since_ns for each in spans if each.size_bytes < ENDLESS]
+            ended_ns[place] = max(sent_ns, min(since_ns, default=NEVER))
         for place in last:
             if place[0] in first:
                 times_ns = (again_ns(place, span) for span in self.passing(place[0]))

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from mqproto.base.ranges import Ranges
 from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key
 from mqproto.captures.decode.names import Names, printable
+from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.selection import MessageNamed
 from mqproto.captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
@@ -121,14 +123,24 @@ class History:
             numbers = [(each, ACKNOWLEDGED.match(each.text)) for each in self.events]
             self.events = [each for each, found in numbers if found is None or self.is_told_by(int(found[1]))]
 
-    def settle(self, ways: Ways) -> None:
-        """Drop acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`."""
+    def settle(self, ways: Ways, seen: Ranges) -> None:
+        """Drop acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`.
+
+        Args:
+            seen: the numbers of its sequence that were seen.
+        """
         if self.sequence is None:
             return
         key, own = self.sequence
         told = [each for each in self.told if self.is_told_by(each.sequence_number)]
-        copies = self.crossings.values()
-        if told and all(each.sequence_number > own and ways.may_be_passed(copies, each) for each in told):
+
+        def is_doubted(each: Told) -> bool:
+            by_new = seen.before(each.sequence_number + 1) > own
+            return each.sequence_number > own and ways.may_be_passed(
+                self.crossings.values(), each, by_new=by_new
+            )
+
+        if told and all(map(is_doubted, told)):
             self.is_doubted = True
             self.pass_over(key, own - 1, own + 1)
 
@@ -200,6 +212,7 @@ class Follower:
         self._names = names
         self.histories: dict[MessageKey, History] = {}
         self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], deque[Told]] = OrderedDict()
+        self._seen: OrderedDict[SequenceKey | None, Ranges] = OrderedDict()
         self._passings: deque[tuple[SequenceKey, int, int]] = deque(maxlen=SEQUENCE_LIMIT)
         self.left_out_count = 0
 
@@ -224,12 +237,16 @@ class Follower:
     def settle(self, ways: Ways) -> None:
         """Complete the histories at the end of the capture, when it is known what the capture lacks."""
         for history in self.histories.values():
-            history.settle(ways)
+            history.settle(ways, self._seen.get(history.sequence and history.sequence[0], Ranges()))
 
     def _take_message(self, sight: Sight, message: UserMessage) -> None:
         key, transaction = message_key(message), message.transaction
+        if transaction:
+            sequence, number = (key[0], transaction.tx_sequence_id), transaction.tx_sequence_number
+            self._seen.setdefault(sequence, BoundedRanges()).add(number, number)
+            if len(self._seen) > SEQUENCE_LIMIT:
+                self._seen.popitem(last=False)
         if transaction and transaction.previous_tx_sequence_number < transaction.tx_sequence_number - 1:
-            sequence = key[0], transaction.tx_sequence_id
             numbers = transaction.previous_tx_sequence_number, transaction.tx_sequence_number
             self._passings.append((sequence, *numbers))
             for each in self.histories.values():

@@ -27,6 +27,7 @@ from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
     BaseHeader,
     EstablishConnection,
+    FinalAckBody,
     Guid,
     MessageClass,
     OrderAckBody,
@@ -35,6 +36,7 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
+from mqproto.wire.layouts.acknowledgment import final_ack_body
 from mqproto.wire.layouts.session import session_header
 from tests.captures.truth.claims import NAMED_BYTES
 from tests.captures.truth.knowing import Known, Truth, messages_in
@@ -233,13 +235,12 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Return whether a world fits in which a later message passed this one over in lost frames.
+    """Whether a world fits in which a later message passed this one over in lost frames, before anybody acknowledged
+    one that late; then no remaining acknowledgment is about this one.
 
-    This has to happen before anybody acknowledged a number that high; then no remaining acknowledgment is about this
-    message.
-
-    The later message was sent again, unchanged except for its predecessor's number. It was sent on another session, or
-    at least a second after the remaining copies of both messages.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+    The later one was sent again unchanged except for its predecessor's number: on another session, or at least a second
+    after what is left of its copies and of this one's. Or it was new, and a FinalAck had ended this one in lost frames.
+    [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
     """
     if known.sequence is None:
         return False
@@ -255,13 +256,14 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     crossed = [each for each in left(known.crossings) if sights[each].hop[0] == origin]
     if highest <= own or not crossed:
         return False
-    lost = [
+    every = [
         each
         for each in range(max(crossed) + 1, min(tellers))
-        if each in sights and coverage.lacks(truth.whole.spans[each]) and _is_recoverable(sights[each])
+        if each in sights and sights[each].message and coverage.lacks(truth.whole.spans[each])
     ]
-    acker = next(each.message for each in tellers.values() if each.message is not None)
-    ways = list(islice(_chains(truth, lost, acker.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
+    lost = [each for each in every if _is_recoverable(sights[each])]
+    ack = next(each.message for each in tellers.values() if each.message is not None)
+    ways = list(islice(_chains(truth, lost, ack.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
         """Return the lost packets that become a later message, sent again on this path; empty if it does not fit."""
@@ -269,8 +271,11 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
         copies = {} if later is None else later.crossings
         is_new = not left(copies)
         before = [each for each in (*crossed, *left(copies)) if sights[each].hop[0] == origin]
+        others: dict[int, bytes] = {}
         if not all(_is_sent_again(sights[way[0]], sights[each]) for each in before if each < way[0]):
-            return {}
+            others = _ended(truth, coverage, known, ack, every, way[0]) if is_new else {}
+            if not others:
+                return {}
         message = sights[max(crossed) if is_new else min(copies)].message
         assert message is not None
         header = message.transaction
@@ -282,7 +287,6 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
                 header, tx_sequence_number=number, previous_tx_sequence_number=max(0, own - 1)
             ),
         )
-        others: dict[int, bytes] = {}
         for hops, each in enumerate(way):
             if (found := _instead(truth, lost, each, message, hops, is_sized=is_new)) is None:
                 return {}
@@ -304,6 +308,29 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
         if len(seen) == len(sights) and _keeps_rules(truth, world) and told.isdisjoint(tellers):
             return True
     return False
+
+
+def _ended(
+    truth: Truth, coverage: Coverage, known: Known, ack: UserMessage, lost: list[int], before: int
+) -> dict[int, bytes]:
+    """Return lost packets that become a FinalAck, which may have ended a message before a later packet was sent."""
+    assert known.sequence is not None
+    origin, identifier, own = known.sequence
+    body = final_ack_body.encode(FinalAckBody(identifier, own, own - 1, origin, known.key[1]))
+    properties = replace(ack.properties, message_class=MessageClass.NACK_DELETED, message_body=body)
+    answer = replace(ack, user=replace(ack.user, message_id=FRESH + 1), properties=properties)
+    spans = truth.whole.spans
+
+    def may_be_before(number: int) -> bool:
+        since = (spans[each] for each in range(before, number) if each in spans)
+        return all(each.stream != spans[number].stream or coverage.lacks(each) for each in since)
+
+    back = list(filter(may_be_before, lost))
+    for way in islice(_chains(truth, back, origin, ack.user.source_queue_manager), WAYS_LIMIT):
+        found = [_instead(truth, lost, each, answer, hops, is_sized=False) for hops, each in enumerate(way)]
+        if all(found):
+            return {number: data for each in found if each for number, data in each.items()}
+    return {}
 
 
 def _is_sent_again(one: Sight, other: Sight) -> bool:

@@ -23,11 +23,11 @@ EVENT_LIMIT: Final = 10_000
 class Event(NamedTuple):
     """A row of `subjects.keyed`: a packet that carries a message, or a packet about a message.
 
-    A packet about a message has its own kind, place, time and hop; its other fields describe the message. `arrivals`,
-    `first_ns` and `completed_ns` come from ARRIVALS of an earlier run. An event has only the fields that decide
-    something; tables use `at` to copy the packet's other columns.
+    A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
+    first_ns and completed_ns are from ARRIVALS of an earlier run, unseen is from CONFIRMATIONS. An event has only the
+    fields that decide something; tables copy the packet's other columns by `at`.
 
-    at: the row of the packet in its batch.
+    at: the row in its batch.
     """
 
     at: int
@@ -61,6 +61,7 @@ class Event(NamedTuple):
     arrivals: int | None
     first_ns: int | None
     completed_ns: int | None
+    unseen: int | None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -68,7 +69,7 @@ class Event(NamedTuple):
         return self.series, self.interface
 
 
-OF_RUNS: Final = ("arrivals", "first_ns", "completed_ns")
+OF_OTHERS: Final = ("arrivals", "first_ns", "completed_ns", "unseen")
 COPIED: Final = (
     "file",
     "frame",
@@ -85,7 +86,7 @@ COLUMNS: Final = tuple(
     dict.fromkeys(
         [
             *subjects.COLUMNS,
-            *(name for name in Event._fields if name not in ("at", *subjects.KEYED, *OF_RUNS)),
+            *(name for name in Event._fields if name not in ("at", *subjects.KEYED, *OF_OTHERS)),
             *COPIED,
         ]
     )

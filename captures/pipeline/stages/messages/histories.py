@@ -384,7 +384,10 @@ class HistoryStage:
             copy = Copy(hop, event.interface, event.time_ns, event.connection or 0)
             copies[event.series].append(copy)
         return bool(orders) and all(
-            self._ways(event.series).may_be_passed(copies[event.series], _told_by(event)) for event in orders
+            self._ways(event.series).may_be_passed(
+                copies[event.series], _told_by(event), by_new=(event.unseen or 0) > (number or 0)
+            )
+            for event in orders
         )
 
     def _outcome(self, said: _Said, reason: str | None, *, arrived: bool) -> Outcome:

@@ -36,12 +36,11 @@ CONFIRMATIONS: Final = pa.schema(
         ("to_key", CODED),
         ("sequence_number", INTEGER),
         ("connection", INTEGER),
+        ("unseen", INTEGER),
     ]
 )
-"""Rows that stand for an OrderAck for one message, or its equivalent. They join those of `subjects.keyed`, with the
-same columns.
+"""An OrderAck for one message, or its equivalent: rows to join those of `subjects.keyed`, with the same columns.
 
-kind: OrderAck or COVERED.
-sequence_number: the acknowledged number.
-connection: null if packets that the OrderAck's sender had received by then may appear later.
+    kind: OrderAck, or COVERED. sequence_number: the acknowledged number. connection: null if packets that its sender
+        had by then may come later. unseen: the highest number up to the acknowledged one that no message had by then.
 """

@@ -215,6 +215,7 @@ class SequenceStage:
         count = self._count(series, sequence, place, queue, int(time_ns[begins]))
         count.last_ns = int(time_ns[rows[-1]])
         for (hop, first, last), some in zip(hops, piece.hops, strict=True):
+            count.seen.add(first, last)
             new = some[max(0, sequence.order_acked + 1 - first) :]
             arrived = hop[1] == manager
             arrived_ns = time_ns[new].tolist() if arrived else repeat(None)
@@ -260,6 +261,7 @@ class SequenceStage:
         assert view.sequence is not None
         count = self._count(series, view.sequence, place, queue, message.time_ns)
         number, (_, message_id), hop = message.sequence_number, message.key, message.hop
+        count.seen.add(number, number)
         if number > view.sequence.order_acked:
             arrived = hop[1] == message.towards[0]
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
@@ -299,11 +301,12 @@ class SequenceStage:
         if sequence is None:
             return
         origin, hop = guid_text(sequence.origin), tuple(map(key_text, ack.hop))
-        row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop, *_told(ack))
         at_source = ack.hop[1] == sequence.origin
         count = self._counts.get((series, sequence))
         if count is None:
             count = self._counts[series, sequence] = SequenceCount(sequence)
+        of = series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True
+        row = (*of, *hop, *_told(ack, count))
         if not sequence.ambiguous:
             count.remember(OrderRow(ack.key[0], ack.sequence_number, at_source, row))
         if not view.counts:
@@ -364,7 +367,7 @@ class SequenceStage:
         if view.counts:
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
             of = series, row_id, ack.number, interface, time_ns, COVERED, origin, True
-            count.hear(ack.sequence_number, (*of, *hop, *_told(ack)))
+            count.hear(ack.sequence_number, (*of, *hop, *_told(ack, count)))
 
     def _count(
         self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
@@ -459,12 +462,13 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index("subject"), CONFIRMATIONS.field("subject"), subjects)
 
 
-def _told(ack: Acknowledgment) -> tuple[int, int | None]:
-    """Return the acknowledged number and the connection.
+def _told(ack: Acknowledgment, count: SequenceCount) -> tuple[int, int | None, int]:
+    """Return the acknowledged number, the connection, and the highest number up to it that was not seen.
 
-    The connection is None if packets that the sender of the acknowledgment had received may appear later.
+    There is no connection if its sender's packets may come later.
     """
-    return ack.sequence_number, None if ack.ahead else ack.connection
+    number = ack.sequence_number
+    return number, None if ack.ahead else ack.connection, count.seen.before(number + 1)
 
 
 def _gap_row(series: str, sequence: Sequence, hop: Hop, gap: Gap) -> Row:
