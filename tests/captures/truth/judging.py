@@ -15,13 +15,15 @@ from mqproto.captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import NAMED_BYTES, Verdict
 from tests.captures.truth.knowing import NEGATIVE, Known, Truth
-from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
+from tests.captures.truth.saying import Tabled, decoded, in_order, in_pieces, is_one_sniffers, tabled
 from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere, fits_passed_over
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
 FOLLOWED: Final = 12
 """The number of messages that are followed in each capture."""
+RUNS: Final = 3
+"""In how many runs some captures are analysed once more."""
 SESSION_HEADER_BYTES: Final = 16
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
@@ -101,8 +103,8 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
         _agree(score, Counter((str(each.severity), each.code, each.text) for each in told.findings), said)
     else:
         _accused_in_tables(score, truth, said)
-    if runs and len(files) == 1:
-        again = tabled(folder.with_name(f"{folder.name}-runs"), files, runs=3, stories=False)
+    if runs and len(files) == 1 and is_one_sniffers(in_pieces(files[0], RUNS)):
+        again = tabled(folder.with_name(f"{folder.name}-runs"), files, runs=RUNS, stories=False)
         apart = [name for name, outcome in said.outcomes.items() if again.outcomes.get(name) != outcome]
         if apart:
             score.apart = 1

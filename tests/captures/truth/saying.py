@@ -81,6 +81,18 @@ def names_of(files: Sequence[Sequence[Frame]]) -> list[str]:
     return [f"{place}.pcapng" for place in range(len(files))]
 
 
+def in_pieces(frames: Sequence[Frame], count: int) -> Series:
+    """Return a capture as a series of files."""
+    size = -(-len(frames) // count)
+    return Series([list(frames[at : at + size]) for at in range(0, len(frames), size)])
+
+
+def is_one_sniffers(series: Series) -> bool:
+    """Whether all files begin with the same interfaces: a sniffer describes them in each file alike."""
+    orders = [tuple(dict.fromkeys(frame.interface.number for frame in file)) for file in series]
+    return len(set(orders)) <= 1
+
+
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
     """Return the frames of all files, with their numbers, in the order in which `decode` shows them.
 
@@ -143,9 +155,7 @@ def tabled(
     folder.mkdir()
     tables = Tables(folder / "tables")
     if runs > 1:
-        (frames,) = captures
-        size = -(-len(frames) // runs)
-        captures = Series([list(frames[at : at + size]) for at in range(0, len(frames), size)])
+        captures = in_pieces(captures[0], runs)
     paths = [
         str(written(folder / name, each)) for name, each in zip(names_of(captures), captures, strict=True)
     ]

@@ -25,7 +25,7 @@ from tests.captures.truth.finding import Hunt, hunt
 from tests.captures.truth.judging import judged, true_of
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Known, Truth, messages_in
-from tests.captures.truth.saying import decoded, in_order, written
+from tests.captures.truth.saying import Series, decoded, in_order, is_one_sniffers, written
 from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, fits_passed_over, ways_to
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
@@ -276,6 +276,12 @@ def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
     path = written(tmp_path / "tap.pcapng", halves[begun:])
     first = next(iter(read_packets(str(path))))
     assert decoded([halves[begun:]]).sights[0].seen.time_ns == first.time_ns
+
+
+def test_a_sniffer_describes_its_interfaces_in_each_file_in_the_same_order(truth: Truth) -> None:
+    caught = list(spoil.halved(truth.whole.frames))
+    assert is_one_sniffers(Series([caught, caught[2:]]))
+    assert not is_one_sniffers(Series([caught, caught[1:]]))
 
 
 def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
