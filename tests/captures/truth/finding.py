@@ -1,12 +1,9 @@
-"""Checks whether breaches are still found when frames are lost.
+"""Are breaches still found if frames are lost? Only a breach whose evidence remains counts: all frames that its finding
+names in the whole capture.
 
-Only a breach whose evidence remains counts: all frames that its finding in the whole capture names. If an OrderAck
-covers messages that never arrived, it may be impossible to know this: in another world they arrived in lost frames. If
-such a breach is not found, the tests look for a world of that kind, and write it.
-
-A fault of an acknowledgment is reported once, at the first hop on its path that a capture shows; if frames are lost,
-that may be another hop. An OrderAck that says too much also counts as found if it is reported as one of the two sides
-of a contradiction: its sender's next OrderAck says less.
+A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
+that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
+contradiction, with the next OrderAck of its sender, which says less.
 """
 
 from __future__ import annotations
@@ -25,24 +22,19 @@ from tests.captures.truth.breaches import PLANTS, planted
 from tests.captures.truth.claims import TOLD_ONCE
 from tests.captures.truth.knowing import Truth
 from tests.captures.truth.saying import decoded
-from tests.captures.truth.second import fits_acknowledged, rewritten
+from tests.captures.truth.second import rewritten
 from tests.captures.truth.whole import Coverage, Whole
 
 
 @dataclass
 class Hunt:
-    """The number of times that a breach was planted, and what became of it in the damaged captures.
+    """How often a breach was planted, how many damaged captures kept its evidence, and in how many it was found.
 
-    planted: the number of times that it was planted.
-    there: the number of damaged captures that kept its evidence.
-    found: the number of those in which it was found.
-    contradicted: the number of the others in which it was reported as one side of a contradiction.
-    unknowable: the number of the rest in which it is impossible to know of it.
+    contradicted: in how many of the others it was reported as half of a contradiction.
     """
 
     planted: int = 0
     there: int = 0
-    unknowable: int = 0
     found: int = 0
     contradicted: int = 0
 
@@ -53,9 +45,8 @@ class Hunt:
 
     @property
     def share(self) -> float:
-        """Return what fraction of the knowable breaches was reported."""
-        known = self.there - self.unknowable
-        return (self.found + self.contradicted) / known if known else 1.0
+        """Return the share of the breaches with evidence that were reported."""
+        return (self.found + self.contradicted) / self.there if self.there else 1.0
 
 
 def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> Iterator[tuple[str, Hunt]]:
@@ -112,10 +103,7 @@ def _look(
         tally.found += 1
     elif code == "order-ack-beyond":
         pairs = (each.others for each in told.findings if each.code == "order-ack-backwards")
-        if is_told(chain.from_iterable(pairs)):
-            tally.contradicted += 1
-        else:
-            tally.unknowable += fits_acknowledged(truth, coverage, told, min(there))
+        tally.contradicted += is_told(chain.from_iterable(pairs))
 
 
 def _breach(whole: Whole, code: str, packet: int) -> MessageKey | int:

@@ -20,24 +20,21 @@ from mqproto.captures import spoil
 from mqproto.captures.decode import Sight
 from mqproto.captures.decode.facts import MessageKey, NodeKey
 from mqproto.captures.decode.journeys import message_key
-from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
+from mqproto.captures.decode.ways import SECOND_NS
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import FIN, PSH, RST
-from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
     BaseHeader,
     EstablishConnection,
     FinalAckBody,
     Guid,
     MessageClass,
-    OrderAckBody,
     TxSequenceId,
     UserMessage,
     decode_packet,
     encode_packet,
 )
 from mqproto.wire.layouts.acknowledgment import final_ack_body
-from mqproto.wire.layouts.session import session_header
 from tests.captures.truth.claims import NAMED_BYTES
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import Decoded, decoded
@@ -141,95 +138,6 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
             frames.append(more._replace(number=frames[-1].number + 1, time_ns=frames[-1].time_ns + 1))
         second = decoded([frames])
         if len(second.sights) == len(truth.decoded.sights) + len(way) and _keeps_rules(truth, second):
-            return True
-    return False
-
-
-def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: int) -> bool:
-    """Return whether the messages that an OrderAck acknowledges may have reached its sender in lost frames.
-
-    In the world that is tried, they take the place of other messages, or are on a connection that is no longer seen.
-    Which of two events on different connections came first is unknown if they are only a moment apart. The world may
-    have only those breaches that are reported in any case, or that this world has, too.
-    """
-    ack, body = truth.sights[packet], truth.sights[packet].acknowledgment
-    assert ack.message is not None
-    assert isinstance(body, OrderAckBody)
-    acker, number = ack.message.user.source_queue_manager, body.tx_sequence_number
-    mine = {
-        each: (message, message.transaction)
-        for each, sight in truth.sights.items()
-        if (message := sight.message) is not None
-        and message.transaction is not None
-        and message.transaction.tx_sequence_id == body.tx_sequence_id
-    }
-    origin = mine[min(mine)][0].user.source_queue_manager
-    allowed = _breaches(told) | _breaches(truth.decoded)
-    allowed["order-ack-beyond"] = 0
-
-    def sent(place: int, way: Iterable[int] = (), hops: int = 0, instead: SeenPacket | None = None) -> bytes:
-        """Return the message as it was sent at a given place: instead of another one, or after all others."""
-        one, header = mine[min(mine)]
-        other = None if instead is None else instead.packet
-        session = other.session if isinstance(other, UserMessage) else None
-        before = (each.tx_sequence_number for at, (_, each) in mine.items() if at < place and at not in way)
-        flags = one.base.flags & ~BaseHeader.session_header.mask
-        if session is not None:
-            flags |= BaseHeader.session_header.mask
-        message = replace(
-            one,
-            base=replace(one.base, flags=flags),
-            user=replace(one.user, message_id=FRESH, flags=one.user.flags & ~0x1F | hops),
-            transaction=replace(
-                header,
-                tx_sequence_number=number,
-                previous_tx_sequence_number=max(before, default=0),
-            ),
-            properties=replace(one.properties, message_body=b""),
-            session=session,
-        )
-        data = encode_packet(message)
-        room_bytes = 0 if instead is None else max(0, len(instead.data) - len(data))
-        return encode_packet(
-            replace(message, properties=replace(one.properties, message_body=bytes(room_bytes)))
-        )
-
-    until_ns = ack.seen.time_ns + SLACK_NS
-    here = [
-        each for each, sight in truth.sights.items() if each > min(mine) and sight.seen.time_ns <= until_ns
-    ]
-    lost = [each for each in here if coverage.lacks(truth.whole.spans[each])]
-    ways = _chains(truth, lost, acker, origin)
-    alike = (way for way in ways if len({_bare_bytes(truth.sights[each]) for each in way}) == 1)
-    for way in islice(alike, WAYS_LIMIT):
-        others = {each: sent(each, way, hops, truth.sights[each].seen) for hops, each in enumerate(way)}
-        if (
-            all(
-                len(other) == len(truth.sights[each].seen.data) and unseen(truth, coverage, each, other)
-                for each, other in others.items()
-            )
-            and _breaches(decoded([rewritten(truth.whole, others)])) <= allowed
-        ):
-            return True
-    left = {frame.number: frame for frame in coverage.frames}
-    for stream, hop in {truth.whole.spans[each].stream: truth.sights[each].hop for each in here}.items():
-        of_it = {each for each, span in truth.whole.of_frame.items() if span.stream[0] == stream[0]}
-        over = max((each for each in of_it if each in left), default=0)
-        last = max(
-            (each for each in of_it if each <= over and truth.whole.of_frame[each].stream == stream),
-            default=0,
-        )
-        if hop != (origin, acker) or not last or left.get(over, truth.whole.frames[0]).time_ns > until_ns:
-            continue
-        frame = truth.whole.frames[last - 1]
-        place = spoil.placed(frame)
-        assert place is not None
-        sequence = place.sequence + place.end - place.payload
-        more = spoil.written(frame, place, sequence, place.flags | PSH, sent(max(here)))
-        frames = [each for each in truth.whole.frames if each.number <= over or each.number not in of_it]
-        place_of_it = next(at for at, each in enumerate(frames, 1) if each.number == over)
-        frames.insert(place_of_it, more._replace(time_ns=frames[place_of_it - 1].time_ns + 1))
-        if not _ends(frame) and _breaches(decoded([frames])) <= allowed:
             return True
     return False
 
@@ -388,13 +296,6 @@ def _sized(message: UserMessage, size_bytes: int) -> bytes | None:
         return None
     data = encode_packet(replace(bare, properties=replace(bare.properties, message_body=bytes(room_bytes))))
     return data if len(data) == size_bytes else None
-
-
-def _bare_bytes(sight: Sight) -> int:
-    """Return the size of a packet without its SessionHeader: a message has the same size on each hop."""
-    return len(sight.seen.data) - session_header.sizeof() * (
-        getattr(sight.seen.packet, "session", None) is not None
-    )
 
 
 def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> Iterator[list[int]]:
