@@ -329,22 +329,10 @@ class SequenceStage:
         arrived_ns = covered[-1][2] if covered else None
         if confirmed:
             self._confirmed.append((row, confirmed))
-        self._out["order_acks"].append(
-            (
-                series,
-                row_id,
-                ack.number,
-                time_ns,
-                origin,
-                shown(sequence.key[1]),
-                ack.sequence_number,
-                guid_text(ack.key[0]),
-                *hop,
-                len(covered) if is_first else None,
-                None if arrived_ns is None else time_ns - arrived_ns,
-                at_source,
-            )
-        )
+        of = series, row_id, ack.number, time_ns, origin, shown(sequence.key[1]), ack.sequence_number
+        count_covered = len(covered) if is_first else None
+        later_ns = None if arrived_ns is None else time_ns - arrived_ns
+        self._out["order_acks"].append((*of, guid_text(ack.key[0]), *hop, count_covered, later_ns, at_source))
 
     def _add_final_ack(
         self,
@@ -398,50 +386,23 @@ class SequenceStage:
             if covered:
                 self._confirmed.append((row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])
+        of = series, origin, name
         every = BoundedRanges(NUMBER_LIMIT)
         for (hop, interface), crossed in count.hops.items():
             for first, last in crossed.received:
                 every.add(first, last)
             progress = sequence.hops.get(hop)
-            self._out["sequence_hops"].append(
-                (
-                    series,
-                    origin,
-                    name,
-                    *map(key_text, hop),
-                    interface,
-                    crossed.first_ns,
-                    crossed.last_ns,
-                    next(iter(crossed.received))[0],
-                    crossed.received.highest,
-                    crossed.received.count_through(crossed.received.highest),
-                    crossed.resends,
-                    crossed.gaps,
-                    0 if progress is None else len(progress.gaps),
-                )
-            )
+            where = *map(key_text, hop), interface, crossed.first_ns, crossed.last_ns
+            counts = crossed.resends, crossed.gaps, 0 if progress is None else len(progress.gaps)
+            self._out["sequence_hops"].append((*of, *where, *_extent(crossed.received), *counts))
         for hop, progress in sequence.hops.items():
             for gap in progress.gaps:
                 self._out["gaps"].append((*_gap_row(series, sequence, hop, gap), None, None))
+        towards, when = guid_text(sequence.towards[0]), (count.first_ns, count.last_ns)
+        order_acked = sequence.order_acked if count.order_acks else None
+        counts = count.order_acks, order_acked, count.positive, count.negative, not sequence.ambiguous
         self._out["sequences"].append(
-            (
-                series,
-                *count.place,
-                origin,
-                guid_text(sequence.towards[0]),
-                count.queue,
-                name,
-                count.first_ns,
-                count.last_ns,
-                next(iter(every))[0],
-                every.highest,
-                every.count_through(every.highest),
-                count.order_acks,
-                sequence.order_acked if count.order_acks else None,
-                count.positive,
-                count.negative,
-                not sequence.ambiguous,
-            )
+            (series, *count.place, origin, towards, count.queue, name, *when, *_extent(every), *counts)
         )
 
 
@@ -469,6 +430,11 @@ def _told(ack: Acknowledgment, count: SequenceCount) -> tuple[int, int | None, i
     """
     number = ack.sequence_number
     return number, None if ack.ahead else ack.connection, count.seen.before(number + 1)
+
+
+def _extent(numbers: BoundedRanges) -> tuple[int, int, int]:
+    """Return the lowest number, the highest, and how many there are."""
+    return next(iter(numbers))[0], numbers.highest, numbers.count_through(numbers.highest)
 
 
 def _gap_row(series: str, sequence: Sequence, hop: Hop, gap: Gap) -> Row:
