@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mqproto.captures.decode.ranges import BoundedRanges
+
 RECORDS: Final[Mapping[str, str]] = {
     "acknowledgment": "mqproto.captures.decode.facts.Acknowledgment",
     "session-facts": "mqproto.captures.decode.facts.SessionFacts",
@@ -132,6 +134,9 @@ RECORDS: Final[Mapping[str, str]] = {
 """Maps the name of each record to its class, and to its fields if the class does not declare them."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
+    ("sequence", "early_finals"): dict,
+    ("sequence-count", "finals"): dict,
+    ("sequence-count", "seen"): BoundedRanges,
     ("sequence-count", "proved"): lambda: deque(maxlen=1_024),
     ("sending", "holes"): list,
     ("sending", "over"): lambda: False,

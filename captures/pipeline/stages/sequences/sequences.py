@@ -329,10 +329,12 @@ class SequenceStage:
         arrived_ns = covered[-1][2] if covered else None
         if confirmed:
             self._confirmed.append((row, confirmed))
-        of = series, row_id, ack.number, time_ns, origin, shown(sequence.key[1]), ack.sequence_number
+        said = series, row_id, ack.number, time_ns, origin, shown(sequence.key[1]), ack.sequence_number
         count_covered = len(covered) if is_first else None
         later_ns = None if arrived_ns is None else time_ns - arrived_ns
-        self._out["order_acks"].append((*of, guid_text(ack.key[0]), *hop, count_covered, later_ns, at_source))
+        self._out["order_acks"].append(
+            (*said, guid_text(ack.key[0]), *hop, count_covered, later_ns, at_source)
+        )
 
     def _add_final_ack(
         self,
@@ -387,10 +389,7 @@ class SequenceStage:
                 self._confirmed.append((row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])
         of = series, origin, name
-        every = BoundedRanges(NUMBER_LIMIT)
         for (hop, interface), crossed in count.hops.items():
-            for first, last in crossed.received:
-                every.add(first, last)
             progress = sequence.hops.get(hop)
             where = *map(key_text, hop), interface, crossed.first_ns, crossed.last_ns
             counts = crossed.resends, crossed.gaps, 0 if progress is None else len(progress.gaps)
@@ -400,9 +399,9 @@ class SequenceStage:
                 self._out["gaps"].append((*_gap_row(series, sequence, hop, gap), None, None))
         towards, when = guid_text(sequence.towards[0]), (count.first_ns, count.last_ns)
         order_acked = sequence.order_acked if count.order_acks else None
-        counts = count.order_acks, order_acked, count.positive, count.negative, not sequence.ambiguous
+        acks = count.order_acks, order_acked, count.positive, count.negative, not sequence.ambiguous
         self._out["sequences"].append(
-            (series, *count.place, origin, towards, count.queue, name, *when, *_extent(every), *counts)
+            (series, *count.place, origin, towards, count.queue, name, *when, *_extent(count.seen), *acks)
         )
 
 
