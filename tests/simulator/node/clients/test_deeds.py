@@ -199,6 +199,15 @@ async def test_an_order_that_was_refused_or_repeated_is_no_deed(topology: Topolo
         assert log.lines("operated") == []
 
 
+def test_a_request_that_was_not_allowed_is_a_warning() -> None:
+    log = Log()
+    deeds = ClientActivity(node_log(log, "shop"), US, lambda _: None)
+    deeds.was_refused("purge")
+    deeds.moved("send", "orders", 1)
+    levels = [log.lines(event)[0]["level"] for event in ("not-allowed", "operated")]
+    assert levels == ["warning", "info"]
+
+
 async def test_nothing_happens_before_its_line_is_written(topology: Topology, tmp_path: Path) -> None:
     """The steps of messages are logged once they are on disk, so the user who deletes messages must be named before
     that.
