@@ -46,17 +46,16 @@ from mqproto.wire import (
     DebugHeader,
     Guid,
     MessageClass,
-    MessageIdentifier,
     PrivateQueueFormatName,
     QueueName,
     UserMessage,
     decode_message,
     encode_packet,
     guid_text,
-    message_identifier,
     user_message,
     with_message_class,
 )
+from mqproto.wire.glance import correlation_id_of
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from mqproto.wire.messages import asks_final_ack
@@ -281,9 +280,7 @@ class Outcomes:
             message_class=ending.message_class,
             recoverable=user.recoverable,
             priority=message.base.priority,
-            correlation_id=message_identifier.encode(
-                MessageIdentifier(user.source_queue_manager, user.message_id)
-            ),
+            correlation_id=correlation_id_of(user.source_queue_manager, user.message_id),
             response_queue=_queue_of(message),
             application_tag=properties.application_tag,
             label=properties.label or "",

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from mqproto.wire.generated import properties_offset, read_session_header, transaction_offset
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
-from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.layouts.properties import message_identifier, message_properties_header
 from mqproto.wire.layouts.session import SessionHeader, session_header
 from mqproto.wire.layouts.transaction import TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader, user_header
@@ -66,10 +66,12 @@ assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be
 
 _head = struct.Struct("<16s16s8xII")
 _identifier = struct.Struct("<16s24xI")
+_correlated = struct.Struct("<16sI")
 _message_id = struct.Struct(f"<{_USER_AT + user_header.offset_of('message_id')}xI")
 _DESTINATION_AT: Final = _USER_AT + user_header.offset_of("destination_queue")
 assert _USER_AT == _SOURCE_AT, "the head and the identifier begin with the UserHeader"
 assert _identifier.size == user_header.offset_of("message_id") + _word.size
+assert _correlated.size == message_identifier.sizeof()
 assert _USER_AT + _head.size == _DESTINATION_AT, "it ends where fields of no fixed size begin"
 
 
@@ -191,6 +193,17 @@ def reach_deadline_s(packet: bytes) -> int | None:
 def identifier_of(packet: bytes) -> tuple[Guid, int]:
     """Return SourceQueueManager and MessageID, which identify a UserMessage.  [MS-MQMQ] 2.2.18.1.3"""
     identifier: tuple[Guid, int] = _identifier.unpack_from(packet, _USER_AT)
+    return identifier
+
+
+def correlation_id_of(manager: Guid, ordinal: int) -> bytes:
+    """Return the CorrelationID of a message about another, which this queue manager sent.  [MS-MQMQ] 2.2.18.1.3"""
+    return _correlated.pack(manager, ordinal)
+
+
+def correlated(correlation_id: bytes) -> tuple[Guid, int]:
+    """Return the identifier of the message that a CorrelationID names.  [MS-MQMQ] 2.2.18.1.3"""
+    identifier: tuple[Guid, int] = _correlated.unpack(correlation_id)
     return identifier
 
 

@@ -23,14 +23,12 @@ from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     Guid,
     MessageClass,
-    MessageIdentifier,
     UserMessage,
     decode_message,
     guid_from_text,
     guid_text,
-    message_identifier,
 )
-from mqproto.wire.glance import body_of, identifier_of
+from mqproto.wire.glance import body_of, correlated, correlation_id_of, identifier_of
 
 SIGNATURES: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
 """The kinds of signatures, keyed by the AS field of the SecurityHeader, as set by 3.1.5.8.3."""
@@ -50,7 +48,7 @@ class MessageId(NamedTuple):
     @property
     def correlation_id(self) -> bytes:
         """The CorrelationID of a message that refers to this message: 20 bytes."""
-        return message_identifier.encode(MessageIdentifier(self.manager, self.ordinal))
+        return correlation_id_of(*self)
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
@@ -148,10 +146,7 @@ class ReceivedMessage:
         An application may have written anything there, and any 20 bytes can be read as an identifier.
         """
         data = self.correlation_id
-        if not any(data):
-            return None
-        identifier = message_identifier.decode(data)
-        return MessageId(identifier.queue_manager_guid, identifier.ordinal)
+        return MessageId(*correlated(data)) if any(data) else None
 
     @property
     def response_queue(self) -> str:

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.testing import final_acks, order_acks, user_messages
-from mqproto.wire import INFINITE, UserMessage, encode_packet
+from mqproto.wire import INFINITE, Guid, MessageIdentifier, UserMessage, encode_packet, message_identifier
 from mqproto.wire.glance import (
     acknowledges,
     body_of,
+    correlated,
+    correlation_id_of,
     identifier_of,
     is_recoverable,
     is_traced,
@@ -71,6 +73,14 @@ def test_the_names_of_a_message_are_seen_as_the_record_has_them(message: UserMes
     header = message.transaction
     place = None if header is None else (header.tx_sequence_id, header.tx_sequence_number)
     assert place_in_sequence(packet) == place
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.3")
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 0xFFFFFFFF))
+def test_the_message_that_another_is_about_is_seen_as_the_record_has_it(manager: bytes, ordinal: int) -> None:
+    data = correlation_id_of(Guid(manager), ordinal)
+    assert data == message_identifier.encode(MessageIdentifier(Guid(manager), ordinal))
+    assert correlated(data) == (manager, ordinal)
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.3")
