@@ -32,10 +32,6 @@ ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
 """The name of the life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
-"""The number of the file's layout.
-
-Layout 1 has no birth, so the node knows the invoker only if it still keeps its outcomes.
-"""
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
@@ -243,17 +239,6 @@ class Journal:
         """Forget the outcomes of the operations with these tags. They are deleted with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
 
-    def scrub(self) -> None:
-        """Erase operations with known outcomes from the journal's files, except for their tags and outcomes.
-
-        Raises:
-            StoreError: the journal cannot be written.
-        """
-        self.flush()
-        with self._lock, explained(self.path, JOURNAL_ADVICE):
-            # Deleted data is overwritten in the file; SQLite's log has it until it begins anew.
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-
     def flush(self) -> None:
         """Write everything that waits for the next commit.
 
@@ -388,9 +373,6 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA user_version = {LAYOUT}")
     elif application_id != APPLICATION_ID:
         raise StoreError(f"{path}: {FOREIGN}")
-    elif layout == 1:
-        db.execute("ALTER TABLE invoker ADD COLUMN birth BLOB NOT NULL DEFAULT x''")
-        db.execute(f"PRAGMA user_version = {LAYOUT}")
     elif layout != LAYOUT:
         raise StoreError(
             f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"

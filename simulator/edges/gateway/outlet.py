@@ -2,7 +2,7 @@
 
 The node keeps the outcome of a message under a ticket, in the transaction that accepts it, so no flush is needed here.
 It remembers the last 64 tickets. A ticket gives up its place when the history has the outcome. Until then, the message
-that comes 64 places after it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
+64 places behind it waits. The journal has the gateway's name, and tickets that the node has forgotten.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Outlet:
         self._log = log
         self._client: Client | None = None
         self._in_journal = set[bytes]()
-        """The tags of the tickets that are in the journal but not on the node."""
+        """The tags of tickets that are in the journal, because the node has forgotten them."""
         self.is_connected = False
         """Whether messages can be handed in."""
 
@@ -128,7 +128,6 @@ class Outlet:
         while True:
             try:
                 tags = [_tag(ticket) for ticket in await in_question()]
-                await self._finish_earlier()
                 async with connect(
                     self._topology,
                     self._node,
@@ -142,7 +141,6 @@ class Outlet:
                     # Before anything is asked for, as that takes a place among those that the node remembers.
                     await recover(self._ended(client))
                     assert client.journal is not None
-                    client.journal.scrub()  # An earlier version had bodies in it.
                     await self._confirmations.prepare(client)
                     self.is_connected = True
                     self._log.info("connected", to=self._node)
@@ -181,16 +179,6 @@ class Outlet:
         if tag in self._in_journal and self._client.journal is not None:
             self._client.journal.forget([tag])
 
-    async def _finish_earlier(self) -> None:
-        """Ask the node about messages in the journal that a gateway of an earlier version had under way."""
-        with opened(self._journal) as journal:
-            _, pending = journal.state()
-        if pending:
-            async with connect(
-                self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
-            ):
-                pass
-
     async def _keep_seen(self, journal: Journal) -> None:
         kept: HistorySeen | None = None
         while True:
@@ -201,20 +189,17 @@ class Outlet:
             await trio.sleep(SEEN_EVERY_S)
 
     def _ended(self, client: Client) -> Ended:
-        """Return the outcomes that are in the journal or in the node's memory."""
+        """Return the doubts in the journal and the outcomes in the node's memory."""
         assert client.journal is not None
         assert client.recall is not None
         ended: Ended = []
         self._in_journal.clear()
         for operated in client.journal.operated():
             self._in_journal.add(operated.tag)
-            ticket = _ticket(operated.tag)
             try:
-                [ordinal] = operated.result().ordinals
+                operated.result()
             except MqprotoError as error:
-                ended.append((ticket, error))
-            else:
-                ended.append((ticket, MessageId(client.manager, ordinal)))
+                ended.append((_ticket(operated.tag), error))
         return ended + [(_ticket(tag), identifier) for tag, [identifier] in client.recall.accepted]
 
 

@@ -506,8 +506,8 @@ class Documents:
         found = db.execute(select(layouts.c.layout)).scalars().all()
         if not found:
             db.execute(insert(layouts).values(layout=LAYOUT, **NEW))
-        elif found in ([1], [2]):
-            migrate(db, found[0])
+        elif found == [2]:
+            migrate(db)
         elif found != [LAYOUT]:
             raise HistoryError(
                 f"{self.name}: it has layout {found[0]}, and this mqproto knows {LAYOUT}: use the mqproto that made it"

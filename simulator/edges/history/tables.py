@@ -39,8 +39,6 @@ from mqproto.simulator.client.journal import EARLIER
 from mqproto.simulator.edges.history.errors import GONE, HistoryError, explained
 
 LAYOUT: Final = 3
-LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
-"""The columns of `layouts` in layout 2."""
 MOVED: Final = 99
 """The layout number of a history that was moved away or is not yet complete (moving.py).
 
@@ -218,15 +216,12 @@ def located(name: str, engine: Engine) -> Iterator[None]:
         raise HistoryError(trouble or str(error)) from error
 
 
-def migrate(db: Connection, layout: int) -> None:
-    """Change the tables of an earlier layout to the current layout.
-
-    In layout 1, ids did not begin with producers' names, and everything was kept for 30 days. In layout 2, ids aged by
-    the programs' clocks. The change makes the age of all ids begin at 0.
-    """
-    for name, value in {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}.items():
-        if layout == 1 or name not in LAYOUT_2:
-            _add(db, layouts, name, value)
+def migrate(db: Connection) -> None:
+    """Change the tables of layout 2, in which ids aged by the programs' clocks, to the current ones. All ids count as
+    new then."""
+    values = {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}
+    for name in ("now_s", "life", "lives_before", "lacks"):
+        _add(db, layouts, name, values[name])
     for table in (documents, hooks):
         _add(db, table, "aged_s", BEGINS_S)
     _add(db, documents, "origin", "")
@@ -234,7 +229,7 @@ def migrate(db: Connection, layout: int) -> None:
     [age] = (index for index in documents.indexes if index.name == "document_history_age")
     age.drop(db)
     age.create(db)
-    knew_earlier = layout == 1 or db.execute(select(layouts.c.since_s)).scalar_one() > 0
+    knew_earlier = db.execute(select(layouts.c.since_s)).scalar_one() > 0
     db.execute(update(layouts).values(layout=LAYOUT, since_s=BEGINS_S if knew_earlier else 0.0))
 
 

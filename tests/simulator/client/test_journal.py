@@ -56,22 +56,6 @@ def test_what_has_no_outcome_is_there_for_the_next_life(tmp_path: Path) -> None:
         assert list(journal.operated()) == []
 
 
-def test_what_has_an_outcome_can_be_had_out_of_all_its_files(tmp_path: Path) -> None:
-    bodies = b"short, and in a page with others", b"long" * 20_000, b"under way still"
-    with opened(tmp_path / "a.journal") as journal:
-        journal.begin([begun(number, body, b"t") for number, body in enumerate(bodies)])
-        done(journal, 0, 5)
-        done(journal, 1, 6)
-        journal.scrub()
-        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert [body[-16:] in written for body in bodies] == [False, False, True]
-        done(journal, 2, 7)
-        journal.scrub()
-        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert bodies[2] not in written
-        assert [operated.result().ordinals for operated in journal.operated()] == [[5], [6], [7]]
-
-
 def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
     """Outcomes need no separate flush: the node remembers them until the next operation begins."""
     path = tmp_path / "a.journal"
@@ -181,20 +165,6 @@ def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path
         assert first.result().ordinals == [5]
         with pytest.raises(control.InDoubt, match="forgotten"):
             second.result()
-
-
-def test_a_journal_of_layout_1_goes_on_and_has_no_birth(tmp_path: Path) -> None:
-    with opened(path := tmp_path / "a.journal") as journal:
-        journal.begin([begun(0, b"zero")])
-        name = journal.invoker
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("ALTER TABLE invoker DROP COLUMN birth")
-        db.execute("PRAGMA user_version = 1")
-    for birth in (b"", b"birth"):
-        with opened(path) as journal:
-            assert (journal.invoker, journal.birth) == (name, birth)
-            assert journal.state() == (1, [Pending(0, SEND, b"zero")])
-            journal.belongs_to(b"one", "one", b"birth")
 
 
 def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

@@ -584,7 +584,7 @@ async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content
     tokens, history = tokens_of(tmp_path, s=None, b=None), places.history_url(tmp_path)
     async with gateway(topology, tmp_path) as producer:
         first = (await producer.post(ORDERS, content=b"x", headers={"Idempotency-Key": "17"})).json()["id"]
-    make_earlier(history)
+    make_earlier(history, since_s=1.8e9)
     forget_lives(tmp_path / "destination-gateway.journal")
     async with gateway(topology, tmp_path, tokens=tokens) as producer:
         answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))

@@ -79,7 +79,7 @@ async def test_history_and_journals_of_before_go_on_together(tmp_path: Path, his
     for gateway in gateways:
         await gateway.starts(history_url)
         forget_lives(gateway.journal)
-    make_earlier(history_url, 2)
+    make_earlier(history_url)
     for gateway in gateways:
         assert await gateway.starts(history_url) is Entry.COMPLETED
         assert gateway.said == []
@@ -91,7 +91,7 @@ async def test_one_that_is_killed_before_its_journal_knows_the_history_starts(
     new, earlier = AGateway(tmp_path, "new"), AGateway(tmp_path, "earlier")
     await earlier.starts(history_url)
     forget_lives(earlier.journal)
-    make_earlier(history_url, 2)
+    make_earlier(history_url)
 
     def killed(journal: Journal, seen: HistorySeen) -> None:
         raise StoreError("killed")

@@ -284,7 +284,7 @@ def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: 
 def test_mqproto_of_before_refuses_by_the_layout_whatever_tables_it_makes_first(route: Route) -> None:
     source, target = route.new_source(), route.new_target()
     opened(source).close()
-    make_earlier(source, 2)
+    make_earlier(source)
     copy(source, target)
     assert (layout_of(source), layout_of(target)) == (MOVED, LAYOUT)
     engine = create_engine(source)

@@ -18,8 +18,8 @@ from tests.simulator.edges.history.test_documents import at_once
 ORDERS = "gateway/orders"
 
 
-def make_earlier(url: str, layout: int = 1) -> None:
-    """Give a history an earlier layout: in it, ids age by dates, and layout 1 does not state its own number."""
+def make_earlier(url: str, since_s: float = 0.0) -> None:
+    """Give a history the earlier layout 2, in which ids age by dates; `since_s` is its column of this name."""
     engine = create_engine(url)
     with engine.begin() as db:
         db.execute(text("DROP INDEX document_history_age"))
@@ -27,14 +27,11 @@ def make_earlier(url: str, layout: int = 1) -> None:
             db.execute(text(f"ALTER TABLE {table} DROP COLUMN aged_s"))
         db.execute(text("ALTER TABLE document_history DROP COLUMN origin"))
         db.execute(text("CREATE INDEX document_history_age ON document_history (changed_s)"))
-        if layout == 1:
-            db.execute(text("DROP TABLE document_history_layout"))
-            db.execute(text("CREATE TABLE document_history_layout (layout INTEGER NOT NULL)"))
-            db.execute(text("INSERT INTO document_history_layout VALUES (1)"))
-        else:
-            for name in ("now_s", "life", "lives_before", "lacks"):
-                db.execute(text(f"ALTER TABLE document_history_layout DROP COLUMN {name}"))
-            db.execute(text("UPDATE document_history_layout SET layout = 2"))
+        for name in ("now_s", "life", "lives_before", "lacks"):
+            db.execute(text(f"ALTER TABLE document_history_layout DROP COLUMN {name}"))
+        db.execute(
+            text("UPDATE document_history_layout SET layout = 2, since_s = :since_s"), {"since_s": since_s}
+        )
     engine.dispose()
 
 
@@ -54,7 +51,7 @@ def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history
 
     with closing(opened()) as documents:
         documents.carry_out([Finish(ORDERS, "17", 0, Entry.COMPLETED, b"")])
-    make_earlier(history_url, 2)
+    make_earlier(history_url)
     with closing(opened()) as documents:
         for _ in range(int(KEEP_S / LEAP_S)):
             assert documents.carry_out([LookUp(ORDERS, "17")]) != [UNKNOWN]
@@ -64,10 +61,12 @@ def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history
         assert not documents.knows_earlier
 
 
-def test_a_history_of_layout_1_becomes_one_of_this_once(history_url: str) -> None:
-    with closing(Documents(history_url, 1, lambda: 100.0)) as documents:
+@pytest.mark.parametrize("since_s", [0.0, 1.8e9])
+def test_a_history_of_layout_2_becomes_one_of_this_once(history_url: str, since_s: float) -> None:
+    """Whether it may have ids without producers' names is still known."""
+    with closing(Documents(history_url, 100, lambda: 100.0)) as documents:
         documents.carry_out([Finish(ORDERS, "17", 0, Entry.COMPLETED, b"its message id")])
-    make_earlier(history_url)
+    make_earlier(history_url, since_s)
 
     def opened() -> tuple[float, float]:
         with closing(Documents(history_url, None, lambda: 200.0)) as documents:
@@ -76,15 +75,8 @@ def test_a_history_of_layout_1_becomes_one_of_this_once(history_url: str) -> Non
             assert documents.forgotten() == (0, 0.0)
             return documents.keep_s, documents.since_s
 
-    assert at_once(opened) == [(KEEP_S, BEGINS_S)] * 4
-    with closing(Documents(history_url, None, lambda: 300.0)) as documents:
-        assert (documents.keep_s, documents.since_s) == (KEEP_S, BEGINS_S)
+    assert at_once(opened) == [(100, min(since_s, BEGINS_S))] * 4
     engine = create_engine(history_url)
     with engine.begin() as db:
         assert db.execute(text("SELECT layout FROM document_history_layout")).scalars().all() == [LAYOUT]
     engine.dispose()
-
-
-def test_a_new_history_never_had_ids_without_producers(history_url: str) -> None:
-    with closing(Documents(history_url, None, lambda: 100.0)) as documents:
-        assert (documents.keep_s, documents.since_s) == (KEEP_S, 0.0)

@@ -313,7 +313,7 @@ async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: st
         ("message 8/ended", "gateway", "told", "", 1),
     )
     if layout == 2:
-        make_earlier(history_url, 2)
+        make_earlier(history_url)
     aged = "" if layout == 2 else ", aged_s"
     insertion = (
         f"INSERT INTO document_history_hook (id, sender, state, url, body, attempts, due_s, changed_s{aged}) "
