@@ -377,7 +377,7 @@ class DocumentHistory:
             while self._waiting or not self._is_closed:
                 if not self._is_closed and (not self._waiting or trio.current_time() < self._due_s):
                     self._work = trio.Event()
-                    with trio.CancelScope(deadline=self._due_s) as self._pause:
+                    with trio.CancelScope(deadline=self._due_s if self._waiting else inf) as self._pause:
                         await self._work.wait()
                     continue
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_LIMIT))]

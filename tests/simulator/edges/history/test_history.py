@@ -485,6 +485,16 @@ async def test_who_is_patient_shares_the_transaction_of_the_next_one(
     assert transactions == [["Begin"], ["Finish", "LookUp"], ["Finish"]]
 
 
+async def test_a_call_that_is_given_up_leaves_the_history_idle(history_url: str) -> None:
+    """Once it span: the time of a call that was gone seemed to have come."""
+    async with open_history(history_url) as history:
+        with trio.move_on_after(0.001):
+            await history.finish(ORDERS, "id", Attempt.SUCCEEDED, patient=True)
+        with trio.fail_after(10):
+            await trio.testing.wait_all_tasks_blocked(cushion=0.01)
+        assert await history.look(ORDERS, "id") == ABSENT
+
+
 async def test_who_is_cancelled_before_its_turn_has_begun_nothing(history_url: str) -> None:
     async with open_history(history_url) as history:
         with trio.CancelScope() as scope:
