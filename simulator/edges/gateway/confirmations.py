@@ -38,6 +38,8 @@ CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.st
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
 """The maximum number of confirmations that are taken at once."""
+COMPANY_S: Final = 0.05
+"""How many seconds to wait for further confirmations, so that many share two flushes: the history's and the node's."""
 AGAIN_S: Final = 1.0
 """The number of seconds until an unavailable queue or history is tried again."""
 
@@ -92,11 +94,17 @@ class ConfirmationReader:
 
     async def take(self, client: Client) -> None:
         """Take confirmations until the connection to the node is lost."""
+        is_well = True
         while True:
             try:
+                if not is_well:
+                    await self.prepare(client)  # An operator may have deleted the queue.
+                    is_well = True
                 async with client.transaction(self.queue, limit=LIMIT) as messages:
                     await self._keep(messages)
                 self._note(messages)
+                if len(messages) < LIMIT:
+                    await trio.sleep(COMPANY_S)
             except NodeUnreachable:
                 return
             except (RolledBack, InDoubt):
@@ -104,40 +112,27 @@ class ConfirmationReader:
             except (HistoryError, StoreError, UsageError) as error:
                 self._log.warning("unconfirmed", reason=str(error))
                 await trio.sleep(AGAIN_S)
-                await self._see_to_the_queue(client)
-
-    async def _see_to_the_queue(self, client: Client) -> None:
-        """Make the queue again if an operator has deleted it."""
-        try:
-            await self.prepare(client)
-        except (HistoryError, StoreError, UsageError, NodeUnreachable, InDoubt) as error:
-            self._log.warning("unconfirmed", reason=str(error))
+                is_well = False
 
     async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Record all these confirmations in the history."""
-        failures: list[HistoryError] = []
-
-        async def keep(message: ReceivedMessage) -> None:
-            try:
-                await self._finish(message)
-            except HistoryError as error:
-                failures.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for message in messages:
-                nursery.start_soon(keep, message)
-        if failures:
-            raise failures[0]
-
-    async def _finish(self, message: ReceivedMessage) -> None:
-        name = message.correlation
-        if name is None or not is_confirmation(message):
+        """Record all these confirmations in the history, in one transaction."""
+        ended: list[tuple[str, Attempt, bytes]] = []
+        for message in filter(is_confirmation, messages):
+            attempt = Attempt.SUCCEEDED if message.message_class == RECEIVED else Attempt.FAILED_FOR_GOOD
+            kept = Confirmation(message.message_class, message.record.user.sent_time_s)
+            ended.append((str(message.correlation), attempt, msgspec.json.encode(kept)))
+        await self._history.finish_all(ENDS, ended)
+        if self._on_end is None:
             return
-        attempt = Attempt.SUCCEEDED if message.message_class == RECEIVED else Attempt.FAILED_FOR_GOOD
-        kept = Confirmation(message.message_class, message.record.user.sent_time_s)
-        await self._history.finish(ENDS, str(name), attempt, msgspec.json.encode(kept))
-        if self._on_end is not None:
-            await self._on_end(str(name))
+        trouble = ""
+        try:
+            async with trio.open_nursery() as nursery:
+                for name in {name for name, _, _ in ended}:
+                    nursery.start_soon(self._on_end, name)
+        except* HistoryError as errors:
+            trouble = str(errors.exceptions[0])
+        if trouble:
+            raise HistoryError(trouble)
 
     def _note(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:

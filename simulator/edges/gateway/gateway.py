@@ -412,8 +412,12 @@ class Gateway:
             Refusal: the message is not accepted, or it is not known whether it is.
         """
         fingerprint = submission.fingerprint
+        given = (handed.earlier or handed.key) if handed.callback else ""
+        ticket = Ticket(
+            handed.queue.name, handed.key, fingerprint, handed.admin_queue, handed.callback, given
+        )
         if not handed.key:
-            accepted = Accepted(str(await self._submit(handed, fingerprint)), duplicate=False)
+            accepted = Accepted(str(await self._submit(handed, ticket)), duplicate=False)
             self._note("accepted", handed, accepted.id)
         else:
             place = scope, key = scope_of(handed.queue.name), handed.key
@@ -422,10 +426,10 @@ class Gateway:
                 return Accepted(first, duplicate=True)
             self._in_doubt.add(place)
             try:
-                identifier = await self._submit(handed, fingerprint)
+                identifier = await self._submit(handed, ticket)
             except Refusal as refusal:
                 if refusal.code is not Code.IN_DOUBT:
-                    self._submitter.forget(self._ticket(handed, fingerprint))
+                    self._submitter.forget(ticket)
                     self._in_doubt.discard(place)
                     # If the history cannot be told, the next of this id finds that it is not under way.
                     with suppress(HistoryError):
@@ -434,9 +438,9 @@ class Gateway:
             accepted = Accepted(str(identifier), duplicate=False)
             self._note("accepted", handed, accepted.id)
             submission.end(accepted)
-            await self._finish(self._ticket(handed, fingerprint), accepted.id)
+            await self._finish(ticket, accepted.id)
             self._in_doubt.discard(place)
-            self._submitter.forget(self._ticket(handed, fingerprint))
+            self._submitter.forget(ticket)
         return accepted
 
     async def _begin(self, handed: PostedMessage, fingerprint: str) -> str | None:
@@ -486,12 +490,7 @@ class Gateway:
             Code.IN_PROGRESS, f"a message with the id {key} is under way at another gateway: ask again"
         )
 
-    def _ticket(self, handed: PostedMessage, fingerprint: str) -> Ticket:
-        given = (handed.earlier or handed.key) if handed.callback else ""
-        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue, handed.callback, given)
-
-    async def _submit(self, handed: PostedMessage, fingerprint: str) -> MessageId:
-        ticket = self._ticket(handed, fingerprint)
+    async def _submit(self, handed: PostedMessage, ticket: Ticket) -> MessageId:
         if wait_s := self._fullness.wait_s(handed.queue.name):
             raise Refusal(
                 Code.QUEUE_FULL, f"{handed.queue.name} had no room for a message a while ago", wait_s

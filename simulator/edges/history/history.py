@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from secrets import randbits
@@ -246,6 +246,14 @@ class DocumentHistory:
             self._begun.keep((scope, key), ticket)
             raise
 
+    async def finish_all(self, scope: str, ended: Iterable[tuple[str, Attempt, bytes]]) -> None:
+        """Record how documents ended that were not begun: key, attempt and outcome, as for `finish`. Up to BATCH_LIMIT
+        of them share one transaction."""
+        calls = [Finish(scope, key, 0, ENTRY_AFTER[attempt], outcome) for key, attempt, outcome in ended]
+        for call in calls:
+            _check(scope, call.key)
+        await self._ask_all(calls)
+
     async def reopen(self, scope: str, key: str, origin: str = "") -> None:
         """Make a started or failed document absent, because an operator wants it to be processed.
 
@@ -347,26 +355,28 @@ class DocumentHistory:
         return answer
 
     async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
+        [answer] = await self._ask_all([call], patient=patient)
+        return answer
+
+    async def _ask_all(self, calls: Sequence[Call], *, patient: bool = False) -> list[Answer]:
         if self._is_closed:
             raise UsageError("the document history is closed")
         await trio.lowlevel.checkpoint_if_cancelled()
-        asked = _PendingCall(call)
-        self._waiting.append(asked)
+        asked = list(map(_PendingCall, calls))
+        self._waiting += asked
         self._due_s = min(self._due_s, trio.current_time() + (COMPANY_S if patient else 0))
         if patient:
             self._pause.deadline = min(self._pause.deadline, self._due_s)
         else:
             self._work.set()
         try:
-            await asked.answered.wait()
+            for each in asked:
+                await each.answered.wait()
         except trio.Cancelled:
-            if asked in self._waiting:
-                self._waiting.remove(asked)
+            for each in filter(self._waiting.__contains__, asked):
+                self._waiting.remove(each)
             raise
-        if isinstance(asked.answer, MqprotoError):
-            # The same error may go to many, and each gets one of its own.
-            raise type(asked.answer)(*asked.answer.args) from asked.answer
-        return asked.answer
+        return [each.outcome() for each in asked]
 
     # For open_history
 
@@ -415,6 +425,13 @@ class _PendingCall:
         self.call = call
         self.answered = trio.Event()
         self.answer: Answer | MqprotoError = None
+
+    def outcome(self) -> Answer:
+        """Return the answer, or raise it if it is an error."""
+        if isinstance(self.answer, MqprotoError):
+            # The same error may go to many, and each gets one of its own.
+            raise type(self.answer)(*self.answer.args) from self.answer
+        return self.answer
 
 
 def _check(scope: str, key: str | None = None, owner: str | None = None) -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import httpx
 import pytest
+import trio
+from trio.testing import MockClock
 
-from mqproto.simulator.client import Client, Reject, connect
+from mqproto.edge.exactlyonce import Entry
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import Client, MessageId, NodeUnreachable, ReceivedMessage, Reject, connect
+from mqproto.simulator.edges.gateway.confirmations import COMPANY_S, LIMIT, ConfirmationReader
 from mqproto.simulator.edges.gateway.fullness import FullQueues
-from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.trail import ENDS
+from mqproto.simulator.topology import Topology, parse, places
+from mqproto.wire import MessageClass, encode_packet
+from tests.examples import a_guid, a_user_message
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running, until
 
+GUID: Final = a_guid(7)
 SMALL = """
 [node.near]
 [node.near.queue.own]
@@ -241,6 +252,42 @@ async def test_confirmations_wait_while_nobody_takes_them(topology: Topology, tm
             connect(topology, "far", tmp_path) as far,
         ):
             await Both(producer, far, Log()).until("one", "received")
+
+
+class NodeWithConfirmations:
+    """A client of a node that hands out confirmations in groups of these sizes, and then goes away."""
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self._sizes = iter(sizes)
+        self.asked_s: list[float] = []
+
+    @asynccontextmanager
+    async def transaction(self, queue: str, limit: int) -> AsyncIterator[list[ReceivedMessage]]:
+        self.asked_s.append(trio.current_time())
+        size = next(self._sizes, None)
+        if size is None:
+            raise NodeUnreachable("it is gone")
+        yield [confirmation(number) for number in range(size)]
+
+
+def confirmation(number: int) -> ReceivedMessage:
+    record = a_user_message()
+    record.properties.message_class = MessageClass.ACK_RECEIVE
+    record.properties.correlation_id = MessageId(GUID, number).correlation_id
+    return ReceivedMessage(encode_packet(record))
+
+
+async def test_few_confirmations_are_followed_by_a_wait_for_more(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A group takes two flushes, however many are in it: one of the history, and one of the node."""
+    node = NodeWithConfirmations([LIMIT, 3, 1])
+    async with open_history(places.history_url(tmp_path)) as history:
+        reader = ConfirmationReader("the-confirmations", history, node_log(Log(), "gateway"))
+        began_s = trio.current_time()
+        await reader.take(cast(Client, node))
+        assert (await history.look(ENDS, str(MessageId(GUID, 1)))).entry is Entry.COMPLETED
+    assert [asked_s - began_s for asked_s in node.asked_s] == pytest.approx([0, 0, COMPANY_S, 2 * COMPANY_S])
 
 
 async def test_an_id_that_was_not_accepted_is_unknown(topology: Topology, tmp_path: Path) -> None:
