@@ -208,7 +208,7 @@ def run(
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
-        Path | None, "Record the connections of each node in a file of its own, FILE-NODE.pcapng."
+        Path | None, "Record the connections of each node in a separate file, FILE-NODE.pcapng."
     ] = None,
     breakable: Annotated[
         bool | None,
@@ -309,7 +309,7 @@ def probe(
     timeout_s: Annotated[float, "Total seconds to wait.", value(min=0.1, max=600)] = 5,
     ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
 ) -> Printout:
-    """Find out whether MSMQ listens at HOST: send a ping, and open a session without messages. Status 1 if it does not.
+    """Ping HOST and open a session without messages, to find out whether MSMQ listens there. Status 1 if it does not.
 
     \b
     $ mqproto probe 127.0.0.2

@@ -29,7 +29,7 @@ MANY: Final = 1_000
 """The smallest number of messages for which `send` shows its progress."""
 LocalArgument = Annotated[str, ARGUMENT, r"A queue, such as 'destination\orders' or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
-    str, ARGUMENT, r"A queue, such as 'destination\orders', or its node alone for non-transactional messages."
+    str, ARGUMENT, r"A queue, such as 'destination\orders', or just its node, for non-transactional messages."
 ]
 
 
@@ -466,7 +466,7 @@ def purge(
     ],
     node: NodeOption = None,
 ) -> Printout:
-    """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
+    """Delete all messages of a queue. Senders that asked for dead letters or acknowledgments get them.
 
     To keep the messages, receive them instead:
 

@@ -46,7 +46,7 @@ The base provider is left out: its 512 bits protect nothing.
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
-app = Commands(help="Manage the keys of a node, for encryption to it and for its signatures.")
+app = Commands(help="Manage the keys of a node, for encrypting messages to it and for its signatures.")
 NodeArgument = Annotated[str | None, ARGUMENT, "The node; needed if the topology has several.", value("NODE")]
 UseOption = Annotated[
     str, "What the key is for: aes, enhanced, base, signing or user-NAME.", "--use", value("USE")

@@ -177,7 +177,7 @@ def show(place: Place, node: NodeOption = None) -> Printout:
 def export(place: Place, node: NodeOption = None) -> int:
     """Print the topology as TOML for --topology, with the queues that its nodes have now.
 
-    For nodes that are not running or not named, it has the queues that the file declares. Status 1 if no node runs.
+    For nodes that are not running or not named, it prints the queues that the file declares. Status 1 if no node runs.
 
     \b
     $ mqproto queue export --topology shop > shop-now.toml

@@ -214,7 +214,7 @@ def copy(source: FromArgument, target: ToArgument) -> int:
     """Move a document history to another database, from SQLite to PostgreSQL or back.
 
     Programs may use the history meanwhile. At the end, they stop using FROM, report the new place, and refuse work
-    until they are started with TO. If the command is killed, run it again to continue.
+    until they are restarted with TO. If the command is killed, run it again to continue.
 
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
@@ -320,8 +320,8 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
 def repair(place: Later, store: StoreArgument) -> Printout:
     """Keep the undamaged parts of a store, and set the old store aside. Status 1 if anything was damaged.
 
-    The old files and a list of the damage go to FILE-quarantine-DATE. Messages that a lost record of the log had
-    removed from a queue may be delivered again.
+    The old files and a list of the damage go to FILE-quarantine-DATE. If a lost log record had removed messages
+    from a queue, they may be delivered again.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import repair as repair_store

@@ -41,11 +41,11 @@ def trigger(
     options: TriggerOptions,
     _config: ConfigOption = "",
 ) -> int:
-    """Call a service once for each message of a queue, in order, and again if it fails. Ctrl-C or SIGTERM ends it.
+    """Call a service once for each message of a queue, in order; retry if it fails. Ctrl-C or SIGTERM ends the trigger.
 
     A status of 200 to 299 means success. One of 400 to 499 with a JSON field `code`, or with application/problem+json,
     means a business error: the message goes to the error queue. After any other result, even a plain 400, the message
-    is attempted again. NODE-trigger.log, beside the stores, has the result of each attempt. After a failure, further
+    is attempted again. NODE-trigger.log, next to the stores, has the result of each attempt. After a failure, further
     failures are not printed until a message succeeds.
 
     \b

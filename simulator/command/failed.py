@@ -90,7 +90,7 @@ def list_(
     in_doubt: Annotated[bool, "Only messages that may have been processed."] = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """List the failed messages in all error, in-doubt and dead-letter queues, with the reasons. Nodes need not run."""
+    """List failed messages and the reasons, from all error, in-doubt and dead-letter queues. Nodes need not run."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
 
@@ -247,7 +247,7 @@ def erase(
     note: Annotated[str, "The reason, for the operators' log."] = "",
     history: HistoryOption = "",
 ) -> Printout:
-    """Erase the bodies of finished messages from all files of their nodes. The record of the messages stays.
+    """Erase the bodies of finished messages from all files of their nodes. The record of each message stays.
 
     Identifiers, times, outcomes and checksums are kept. Nodes may be running; each store is rewritten, which takes as
     long as a backup. The command refuses to erase a message that waits or is on its way.

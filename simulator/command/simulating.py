@@ -23,7 +23,7 @@ class WorldOptions:
     trace: Annotated[bool, "Print everything that happens."] = False
     save: Annotated[Path | None, "Write the world to this file."] = None
     capture: Annotated[
-        Path | None, "Write everything that crossed the links of the one world to this pcapng."
+        Path | None, "Write everything that crossed the links of a single world to this pcapng."
     ] = None
     captures: Annotated[Path | None, "A folder for the capture and the result of each world."] = None
     segment_bytes: Annotated[

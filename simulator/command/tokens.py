@@ -49,11 +49,11 @@ def make(
     role: Annotated[str, "send: send messages; read: ask for their outcomes; all: both."] = "",
     producer: Annotated[
         str | None,
-        "The producer whose ids the token uses, by default NAME; '' for all ids, by their whole names.",
+        "The producer whose ids the token uses, by default NAME; '' for all ids, by their full names.",
         value("NAME"),
     ] = None,
 ) -> int:
-    """Make a token and print it once. FILE, which is made if it does not exist, has only its hash.
+    """Make a token and print it once. FILE, which is made if it does not exist, gets only its hash.
 
     \b
     $ mqproto tokens make shop --role send --queue orders --tokens tokens.toml

@@ -108,7 +108,7 @@ class Policy:
     error_queue: Annotated[
         str,
         "A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if needed. "
-        "With the word none, they are rejected, so that senders get the dead letters that they asked for.",
+        "With the word none, they are rejected, and senders get the dead letters that they asked for.",
     ] = ""
     in_doubt_queue: Annotated[
         str, "A queue for messages that may already have been processed; by default the error queue."
@@ -177,13 +177,13 @@ class TriggerOptions:
     ] = False
     history: Annotated[
         str,
-        "URL of the document history, as for a gateway; none to use only the delivery count and the resolver.",
+        "URL of the document history, as for a gateway, or none to use only the delivery count and the resolver.",
         value("URL|none"),
     ] = ""
     at_least_once: Annotated[bool, "Do not look for duplicates: attempt every delivery."] = False
     hook: Annotated[
         str,
-        "Post the outcome of each message (processed, failed or in doubt) to this URL as JSON, until it answers.",
+        "Post the outcome of each message (processed, failed or in doubt) to this URL as JSON; retry until it answers.",
         value("URL"),
     ] = ""
     hook_secrets: Annotated[Path | None, "Like --signing-secrets, for requests to --hook."] = None
@@ -197,7 +197,7 @@ class TriggerOptions:
         "A URL or MODULE:FUNCTION that answers NEW, DUPLICATE or IN_DOUBT for a message that may have "
         "been processed.",
     ] = ""
-    name: Annotated[str, "A name for its log and the history, unique among the triggers of a node."] = (
+    name: Annotated[str, "The trigger's name in its log and the history, unique among those of a node."] = (
         "trigger"
     )
     metrics: MetricsOption = ""
@@ -261,7 +261,7 @@ class GatewayOptions:
     key_length: Annotated[int, "The longest id to accept.", value("CHARACTERS", min=1, max=255)] = 200
     keep_days: Annotated[
         float | None,
-        "How many days the history keeps ids, for all programs that use it; by default, the present number, "
+        "How many days the history keeps ids, for all programs that use it; by default, the current setting, "
         "or 30 in a new history.",
         "--keep-ids",
         value("DAYS", min=0.001, max=36_500),
@@ -277,7 +277,7 @@ class GatewayOptions:
     ] = None
     callback: Annotated[
         str,
-        "Report to this URL how each message with an id ended, unless its producer names another URL.",
+        "Report to this URL what became of each message with an id, unless its producer names another.",
         value("URL"),
     ] = ""
     callback_hosts: Annotated[
@@ -300,7 +300,7 @@ class GatewayOptions:
     tls_key: Annotated[Path | None, "The PEM file of the certificate's key."] = None
     tls_clients: Annotated[
         Path | None,
-        "A PEM file of authorities; producers must present a certificate from one of them.",
+        "A PEM file of CA certificates; producers must present a certificate from one of these CAs.",
         value("CA"),
     ] = None
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False

@@ -31,7 +31,7 @@ OutOption = Annotated[Path, "The folder for findings.", "-o"]
 def parser(
     target: Annotated[
         str,
-        "module:function that takes the bytes of one packet; by default, our codec. Also our readers: "
+        "module:function that takes the bytes of one packet; by default, our codec. Or one of our readers: "
         "xml, activex, binary and headers for bodies, security for encrypted content, decode for pasted text.",
     ] = "mqproto.wire",
     program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
@@ -59,7 +59,7 @@ def parser(
 ) -> int:
     """Feed a parser with packets mutated according to the protocol's layouts. Status 1 if it does something wrong.
 
-    Any parser is wrong if it raises an unexpected exception, or takes too much time or memory. Our own codec is also
+    A parser is wrong if it raises an unexpected exception, or takes too much time or memory. Our own codec is also
     wrong if its generated code and construct disagree, or if it does not encode a decoded packet to the same bytes.
     """
     from mqproto.simulator.fuzz.parser import parser as fuzzing

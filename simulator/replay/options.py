@@ -20,7 +20,9 @@ class ReplayOptions:
         str,
         "The side to play: client, server or HOST[:PORT]; by default the side that sent the most messages.",
     ] = ""
-    connection: Annotated[int | None, "Only this connection, by Wireshark's tcp.stream.", value(min=0)] = None
+    connection: Annotated[
+        int | None, "Only the connection with this number in Wireshark's tcp.stream.", value(min=0)
+    ] = None
     message: Annotated[
         str | None, r"Only this message: GUID\NUMBER, NUMBER, or its whole label.", "-m", value("MESSAGE")
     ] = None
@@ -33,9 +35,7 @@ class ReplayOptions:
     identity: Annotated[
         str, "The queue manager to play: captured (the default on loopback), new, or a GUID."
     ] = ""
-    speed: Annotated[
-        str, "One of: captured, max, a factor. By default max; with --as-captured, captured."
-    ] = ""
+    speed: Annotated[str, "captured, max or a factor. By default max; with --as-captured, captured."] = ""
     timeout_s: Annotated[
         float, "Give up after this many seconds without progress.", value(min=0.1, max=3_600)
     ] = 15
