@@ -9,15 +9,16 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.pipeline.engines.engine import Outbox
 from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import integers
 from mqproto.captures.pipeline.tables.parts import parquet
 from mqproto.captures.pipeline.tables.schemas.columns import REPEATED
 
@@ -25,6 +26,8 @@ BATCH_ROWS: Final = 65_536
 """The number of rows that stages get at a time."""
 SENT_ROWS: Final = 1 << 18
 """The number of rows to gather before they are sent."""
+STRETCH_ROWS: Final = 1 << 20
+"""The rows of a series that are put in order at a time, of those of one bucket."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
@@ -119,45 +122,37 @@ class PartIndex:
             if part.rows:
                 places[part.series].append(place)
         self._places = {series: np.array(some) for series, some in places.items()}
-        self._rows = {
-            series: np.array([parts[place].rows_before for place in some]) for series, some in places.items()
-        }
         self._numbers = {
             series: np.array([parts[place].framed_before for place in some])
             for series, some in places.items()
         }
 
-    def of_rows(self, batch: pa.RecordBatch) -> Integers:
-        """Return the index of the part that has each row's `row_id`; `count` if that is null."""
-        return self._find(batch, "row_id", self._rows)
-
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
         """Return the index of the part that has the packet with each row's `number`; `count` if that is null."""
-        return self._find(batch, "number", self._numbers)
-
-    def _find(self, batch: pa.RecordBatch, name: str, before: dict[str, npt.NDArray[np.int64]]) -> Integers:
         found = np.full(batch.num_rows, self.count, dtype=np.int64)
-        column = batch.column(name)
+        column = batch.column("number")
         known = column.is_valid().to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
         coded = batch.column("series").dictionary_encode()
         codes = coded.indices.to_numpy(zero_copy_only=False)
         for code, series in enumerate(coded.dictionary.to_pylist()):
             rows = known & (codes == code)
-            place = np.searchsorted(before[series], numbers[rows], side="left") - 1
+            place = np.searchsorted(self._numbers[series], numbers[rows], side="left") - 1
             found[rows] = self._places[series][np.maximum(place, 0)]
         return found
 
 
 class Gathering:
-    """Collects rows of one task on their way to buckets.
+    """Rows of one task on their way to buckets: sent in large batches, and often enough that few are kept.
 
-    They are sent in large batches, but often enough that few are kept.
+    Args:
+        by_row: whether their readers take them by `in_order`.
     """
 
-    def __init__(self, exchange: str, outbox: Outbox) -> None:
+    def __init__(self, exchange: str, outbox: Outbox, *, by_row: bool = False) -> None:
         self._exchange = exchange
         self._outbox = outbox
+        self._by_row = by_row
         self._kept: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self._rows = 0
 
@@ -172,9 +167,21 @@ class Gathering:
     def send(self) -> None:
         """Send the collected rows."""
         for bucket, batches in sorted(self._kept.items()):
-            self._outbox.put(self._exchange, bucket, pa.concat_batches(batches))
+            rows = pa.concat_batches(batches)
+            if not self._by_row:
+                self._outbox.put(self._exchange, bucket, rows)
+                continue
+            for stretch, some in split(rows, integers(rows, "row_id") // STRETCH_ROWS).items():
+                self._outbox.put(self._exchange, bucket, some, source=stretch)
         self._kept.clear()
         self._rows = 0
+
+
+def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a bucket by row_id, from the many tasks that gathered them `by_row`."""
+    for _, some in groupby(batches, lambda rows: rows.column("row_id")[0].as_py() // STRETCH_ROWS):
+        rows = pa.concat_batches(list(some))
+        yield from pieces([rows.take(pa.array(np.argsort(integers(rows, "row_id"), kind="stable")))])
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

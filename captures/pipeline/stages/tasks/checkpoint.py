@@ -87,17 +87,16 @@ class Past:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The results in the tables, and what the next run needs to continue; parts are given by their names.
+    """The judged results in tables; parts are given by their names.
 
-    form: the form of the saved data.
-    names: a digest of the names of queue managers and queues.
+    form: the form of the saved data. names: a digest of the names of queue managers and queues.
     whole: the series without losses.
-    newest_ns: the time of the last frame; if several series have grown last, that of the series furthest behind.
-    past: the part with a Past.
-    sessions, sequences: the parts with stages, one for each bucket.
-    messages: the parts with the rows of open messages, one for each bucket.
-    arrivals: for each bucket, the settled parts of the table ARRIVALS.
-    open: the parts of tables that have open results.
+    newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
+    past: the part with a Past. sessions, sequences: the parts with stages, by bucket.
+    waiting: the parts with packets whose relations may still change, by the bucket of their connection.
+    messages: the parts with the rows of open messages, by bucket.
+    arrivals: by bucket, the settled parts of that table.
+    open: parts of tables.
     """
 
     form: int
@@ -108,6 +107,7 @@ class Checkpoint:
     past: str
     sessions: list[str]
     sequences: list[str]
+    waiting: list[str]
     messages: list[str]
     arrivals: list[list[str]]
     open: list[str]
@@ -115,7 +115,7 @@ class Checkpoint:
     @property
     def replaced(self) -> set[str]:
         """Return the parts that the next run replaces."""
-        return {self.past, *self.sessions, *self.sequences, *self.messages, *self.open}
+        return {self.past, *self.sessions, *self.sequences, *self.waiting, *self.messages, *self.open}
 
 
 def checkpoint_of(entry: dict[str, Any] | None) -> Checkpoint | None:

@@ -15,18 +15,25 @@ from mqproto.captures.decode.sessions.connections import Origins
 from mqproto.captures.decode.ways import Ways
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.kept.saving import save, saved
-from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.facts import Losses
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead
 from mqproto.captures.pipeline.stages.messages.watermark import Watermark
 from mqproto.captures.pipeline.stages.sessions.directory import Directory, FirstHop
-from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, PacketPart, PartIndex, StreamPart
+from mqproto.captures.pipeline.stages.tasks.buckets import (
+    SENT_ROWS,
+    Gathering,
+    PacketPart,
+    PartIndex,
+    StreamPart,
+)
 from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, Buckets, Checkpoint
 from mqproto.captures.pipeline.tables.lists import Batches
 from mqproto.captures.pipeline.tables.parts import Part, Store
 
 T = TypeVar("T")
 
+FINDING_ROWS: Final = "findings"
+"""The exchange of findings on their way to the packets that they are about."""
 OPEN: Final = "open"
 """The beginning of the names of parts with open results."""
 KEPT_ROWS: Final = 1_000_000
@@ -134,80 +141,65 @@ class Found:
 class Done:
     """The report of one task.
 
-    saved: the part from which the next run continues.
+    saved: the part from which the next run continues. waiting: of sessions, that with packets whose relations may
+        still change.
     """
 
     settled: Found = field(default_factory=Found)
     open: Found = field(default_factory=Found)
     saved: Part | None = None
+    waiting: Part | None = None
 
 
 Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
-Route = Callable[[pa.RecordBatch], Integers]
-"""Returns the bucket that each row goes to."""
 
 
 class Out:
-    """The output of one task: either settled or open rows.
+    """The output of one task: either settled or open rows. Findings go to the parts with their packets.
 
     Args:
         stage: the stage that makes the rows.
-        routes: the tables whose rows go on to other tasks, with their exchanges. All other rows are
-            written.
-        outbox: takes rows for other tasks.
+        outbox: takes findings.
     """
 
     def __init__(
-        self,
-        context: Context,
-        task: Task,
-        done: Done,
-        stage: str,
-        routes: Mapping[str, tuple[str, Route]],
-        outbox: Outbox,
-        *,
-        is_open: bool,
+        self, context: Context, task: Task, done: Done, stage: str, outbox: Outbox, *, is_open: bool
     ) -> None:
         self.found = done.open if is_open else done.settled
         self._context = context
         self._number = task.number
         self._stage = f"{OPEN}-{stage}" if is_open else stage
-        self._sent = {
-            table: (route, Gathering(opened(name) if is_open else name, outbox))
-            for table, (name, route) in routes.items()
-        }
+        self._findings = Gathering(opened(FINDING_ROWS) if is_open else FINDING_ROWS, outbox)
         self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def add(self, rows: Batches) -> None:
         """Add rows of tables."""
         for table, batch in rows.items():
-            if table in self._sent:
-                route, gathering = self._sent[table]
-                gathering.add(batch, route(batch))
-            else:
-                self._tables[table].append(batch)
+            if table == "findings":
+                self._findings.add(batch, self._context.index.of_numbers(batch))
+                continue
+            self._tables[table].append(batch)
+            if sum(each.num_rows for each in self._tables[table]) >= SENT_ROWS:
+                self._write(table)
 
     def finish(self) -> None:
         """Write or send all rows that are still kept."""
-        for table, batches in self._tables.items():
-            rows = pa.Table.from_batches(batches)
-            self.found.parts.append(self._context.part(table, self._stage, self._number, rows))
-        for _, gathering in self._sent.values():
-            gathering.send()
+        for table in list(self._tables):
+            self._write(table)
+        self._findings.send()
+
+    def _write(self, table: str) -> None:
+        """Write the rows of a table that are here."""
+        rows = pa.Table.from_batches(self._tables.pop(table))
+        stage = f"{self._stage}-{sum(part.table == table for part in self.found.parts)}"
+        self.found.parts.append(self._context.part(table, stage, self._number, rows))
 
 
-def outs(
-    context: Context,
-    task: Task,
-    done: Done,
-    stage: str,
-    routes: Mapping[str, tuple[str, Route]],
-    outbox: Outbox,
-) -> tuple[Out, Out]:
+def outs(context: Context, task: Task, done: Done, stage: str, outbox: Outbox) -> tuple[Out, Out]:
     """Return the outputs for settled and for open rows."""
     return (
-        Out(context, task, done, stage, routes, outbox, is_open=False),
-        Out(context, task, done, stage, routes, outbox, is_open=True),
+        Out(context, task, done, stage, outbox, is_open=False),
+        Out(context, task, done, stage, outbox, is_open=True),
     )
 
 

@@ -22,18 +22,10 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.stages.findings import COLUMNS, packet_findings
 from mqproto.captures.pipeline.stages.schema import FINDINGS
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, read
-from mqproto.captures.pipeline.stages.tasks.context import OPEN, Context, Done, Task, opened
+from mqproto.captures.pipeline.stages.tasks.context import FINDING_ROWS, OPEN, Context, Done, Task, opened
 from mqproto.captures.pipeline.tables.schemas import packets
 
-OF_SESSIONS: Final = "findings of sessions"
-OF_SEQUENCES: Final = "findings of sequences"
-OF_JOURNEYS: Final = "findings of journeys"
-FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
-OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
-"""The exchanges of open findings on their way to the packets that they are about, one for each stage that makes
-them.
-"""
-READ: Final = (*FINDERS, *OPEN_FINDERS)
+READ: Final = (FINDING_ROWS, opened(FINDING_ROWS))
 """The exchanges that `place` reads."""
 PLACED: Final = ("file", "frame", "file_offset")
 NEAR: Final = (
@@ -47,7 +39,7 @@ PLACED_FINDINGS: Final = packets.FINDINGS.schema
 def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Write all findings about the packets of a part, together with the places of these packets."""
     done = Done()
-    settled, left = _findings(inbox, FINDERS), _findings(inbox, OPEN_FINDERS)
+    settled, left = (list(inbox.take(name)) for name in READ)
     if task.number in context.new or task.number in context.ends:
         own = left if task.number in context.ends else settled
         own += map(packet_findings, read(context.parts[task.number], COLUMNS))
@@ -69,10 +61,6 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
         found.parts.append(context.part("findings", stage, task.number, rows))
         count(rows.num_rows, 0)
     return done
-
-
-def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
-    return [batch for name in names for batch in inbox.take(name)]
 
 
 def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
@@ -131,11 +119,11 @@ def _damaged_in(
                 last, first, key, source = next(waiting)
 
 
-def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
+def _placed(rows: pa.Table, places: dict[tuple[int | None, int], tuple[Any, ...]]) -> pa.Table:
     """Return findings together with the places of the packets that they are about."""
     rows = rows.sort_by([("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")])
     placed = [
-        places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
+        places.get((row_id, number)) or places.get((None, number)) or (None, None, None)
         for row_id, number in zip(rows["row_id"].to_pylist(), rows["number"].to_pylist(), strict=True)
     ]
     for name, column in zip(PLACED, zip(*placed, strict=True), strict=True):
@@ -143,23 +131,18 @@ def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> 
     return rows
 
 
-def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
-    """Return the places of the packets that findings are about.
-
-    The keys are row_ids where these are given, and numbers otherwise.
-    """
-    numbers = pa.array(wanted["number"].unique().to_pylist(), pa.int64())
-    told = dict(zip(wanted["row_id"].to_pylist(), wanted["number"].to_pylist(), strict=True))
-    places: dict[tuple[int, bool], tuple[Any, ...]] = {}
+def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int | None, int], tuple[Any, ...]]:
+    """Return the places of the packets that findings are about, by row_id and number, and by number alone."""
+    numbers = wanted["number"].unique()
+    places: dict[tuple[int | None, int], tuple[Any, ...]] = {}
     for batch in read(part, ("row_id", "number", "framed", *PLACED)):
         near = batch.filter(pc.is_in(batch.column("number"), value_set=numbers))
         for row_id, number, framed, *place in zip(
             *(near.column(name).to_pylist() for name in ("row_id", "number", "framed", *PLACED)), strict=True
         ):
-            if told.get(row_id) == number:
-                places[row_id, True] = tuple(place)
+            places[row_id, number] = tuple(place)
             if framed:
-                places[number, False] = tuple(place)
+                places[None, number] = tuple(place)
     return places
 
 

@@ -21,7 +21,6 @@ from mqproto.captures.pipeline.stages.messages import (
 )
 from mqproto.captures.pipeline.stages.sequences.sequence_schema import CONFIRMATIONS
 from mqproto.captures.pipeline.stages.sessions import directory
-from mqproto.captures.pipeline.stages.tasks import findings
 from mqproto.captures.pipeline.stages.tasks.buckets import BATCH_ROWS, whole
 from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER
 from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Task, opened, outs
@@ -165,8 +164,7 @@ def follow(
     """
     done = Done()
     kept = MessageRows(context, task, inbox)
-    routes = {"findings": (findings.OF_JOURNEYS, context.index.of_numbers)}
-    both = outs(context, task, done, "journeys" if checks else "histories", routes, outbox)
+    both = outs(context, task, done, "journeys" if checks else "histories", outbox)
     for out, rows in zip(both, (kept.settled, kept.open), strict=True):
         clock = clocks.ClockStage(context.lossless)
         first = (journeys.JourneyStage(context.ways),) if checks else ()

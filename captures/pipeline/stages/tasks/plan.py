@@ -21,7 +21,7 @@ from mqproto.captures.pipeline.engines.engine import Engine
 from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.stages.messages import clocks
 from mqproto.captures.pipeline.stages.sessions.directory import origins_of
-from mqproto.captures.pipeline.stages.tasks import findings, histories, relations, sequences, sessions
+from mqproto.captures.pipeline.stages.tasks import findings, histories, sequences, sessions
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, StreamPart
 from mqproto.captures.pipeline.stages.tasks.checkpoint import (
     FOLDER,
@@ -160,8 +160,6 @@ class _Stages:
         ways = joined(past.ways, *(done.open.ways for done in of_sessions))
         self._context = replace(self._context, losses=losses, known_ways=ways)
 
-        touched = self._of_parts(relations.READ)
-        self._carry_out("relating packets", relations.relate, touched, relations.READ)
         of_sequences = self._carry_out("judging sequences", sequences.judge, by_connection, sequences.READ)
         has_one_clock = len(places) < 2
         if not has_one_clock:
@@ -170,9 +168,10 @@ class _Stages:
         stage = "following messages" if has_one_clock else "telling histories"
         told = self._carry_out(stage, follow, by_message, histories.READ)
 
-        # Behind the parts comes what is about no packet.
-        about = [*self._of_parts(findings.READ), len(context.parts)]
-        found = self._carry_out("placing findings", findings.place, about, findings.READ, puts=False)
+        # Parts that are new, or have findings; behind them comes what is about no packet.
+        named = map(self._engine.buckets, findings.READ)
+        about = {*context.new, *context.ends, len(context.parts)}.union(*named)
+        found = self._carry_out("placing findings", findings.place, sorted(about), findings.READ, puts=False)
         for done in found:
             past.codes.update(done.settled.codes)
         codes = past.codes.copy()
@@ -206,16 +205,11 @@ class _Stages:
             past=past.name,
             sessions=sessions,
             sequences=sequences,
+            waiting=[done.waiting.name for done in of_sessions if done.waiting is not None],
             messages=kept,
             arrivals=arrivals,
             open=[part.name for part in self._open],
         )
-
-    def _of_parts(self, names: Iterable[str]) -> list[int]:
-        """Return the numbers of the parts that are new, and of those for which these exchanges have rows."""
-        context = self._context
-        about = set().union(*map(self._engine.buckets, names)) - {len(context.parts)}
-        return sorted(about.union(context.new, context.ends))
 
     def _compare_clocks(self, by_message: range) -> None:
         """Follow messages before their histories are written.
@@ -257,8 +251,7 @@ class _Stages:
         for done in results:
             self._parts += done.settled.parts
             self._open += done.open.parts
-            if done.saved is not None:
-                self._saved.append(done.saved)
+            self._saved += (part for part in (done.saved, done.waiting) if part is not None)
         if not keeps:
             self._engine.drop(*reads)
         return results

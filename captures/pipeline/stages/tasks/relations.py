@@ -1,75 +1,107 @@
-"""Joins packets with their relations to sessions, and sends them on to sequences and messages."""
+"""Packets on their way from their sessions to their sequences and messages, joined with their relations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Outbox
 from mqproto.captures.pipeline.stages.messages import grouping, subjects
 from mqproto.captures.pipeline.stages.messages.watermark import WAITS
 from mqproto.captures.pipeline.stages.schema import RELATIONS
 from mqproto.captures.pipeline.stages.sequences import sequences
 from mqproto.captures.pipeline.stages.sessions import directory
-from mqproto.captures.pipeline.stages.tasks import histories
-from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_text, read, whole
-from mqproto.captures.pipeline.stages.tasks.context import OPEN, Context, Done, Task, opened
-from mqproto.captures.pipeline.stages.tasks.sequences import SEQUENCE_ROWS
+from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_text, split
+from mqproto.captures.pipeline.stages.tasks.context import Context
+from mqproto.captures.pipeline.tables.schemas.packets import PACKETS
 
 JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series", "row_id"))
-_COLUMNS: Final = tuple(
+COLUMNS: Final = tuple(
     dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
 )
-RELATED: Final = "relations"
-"""The exchange of packets' relations to their sessions."""
-READ: Final = (RELATED, opened(RELATED))
-"""The exchanges that `relate` reads."""
+"""The columns of packets that sequences and messages need."""
+SCHEMA: Final = pa.schema([PACKETS.schema.field(name) for name in COLUMNS])
 
 
-def relate(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """Send the packets of a part, with their relations to sessions, to their sequences and messages.
+class Related:
+    """Takes packets of a bucket of connections, and sends each of them on once its relation is known.
 
-    If an earlier run has judged the part, only those packets are sent whose relations have changed since then.
+    Attributes:
+        waiting: packets whose relations are not known yet, by series.
+
+    Args:
+        to_messages, to_sequences: the exchanges to which it sends them.
     """
-    part = context.parts[task.number]
-    done = Done()
-    every = []
-    for name, stage, found in (
-        (RELATED, "packets", done.settled),
-        (opened(RELATED), f"{OPEN}-packets", done.open),
-    ):
-        relations = pa.Table.from_batches(inbox.take(name), RELATIONS).sort_by("row_id")
-        if relations.num_rows:
-            found.parts.append(context.part("relations", stage, task.number, relations))
-        every.append(relations)
-    relations, waiting = every[0], whole(every[1]["row_id"])
-    if len(waiting):
-        relations = pa.concat_tables(every).sort_by("row_id")
-    is_new, is_end = task.number in context.new, task.number in context.ends
-    of_sequences = Gathering(opened(SEQUENCE_ROWS) if is_end else SEQUENCE_ROWS, outbox)
-    to_messages = histories.ROWS if is_new else histories.AGAIN
-    of_messages = Gathering(opened(histories.ROWS) if is_end else to_messages, outbox)
-    at = 0
-    for batch in read(part, _COLUMNS):
-        if not (is_new or is_end):
-            batch = batch.filter(pc.is_in(batch.column("row_id"), whole(relations["row_id"])))
-        own = relations.slice(at, batch.num_rows)
-        at += batch.num_rows
-        assert own["row_id"].combine_chunks().equals(batch.column("row_id")), "a relation for each packet"
+
+    def __init__(
+        self, context: Context, outbox: Outbox, to_messages: str, to_sequences: str | None = None
+    ) -> None:
+        self._context = context
+        self._messages = Gathering(to_messages, outbox)
+        self._sequences = None if to_sequences is None else Gathering(to_sequences, outbox, by_row=True)
+        self.waiting: dict[str, pa.RecordBatch] = {}
+
+    def add(self, packets: pa.RecordBatch) -> None:
+        """Take packets with COLUMNS; those of a series by row_id."""
+        for series, rows in _by_series(packets):
+            before = self.waiting.get(series)
+            self.waiting[series] = rows if before is None else pa.concat_batches([before, rows])
+
+    def relate(self, relations: pa.RecordBatch, *, waits: bool) -> None:
+        """Send the packets to which these relations belong.
+
+        Args:
+            relations: may also have those of packets that were never added.
+            waits: whether the relations may still change.
+        """
+        for series, some in _by_series(relations) if self.waiting else ():
+            packets = self.waiting.get(series)
+            if packets is None or not packets.num_rows:
+                continue
+            at = pc.index_in(some.column("row_id"), value_set=packets.column("row_id"))
+            known = at.drop_null()
+            others = np.ones(packets.num_rows, dtype=bool)
+            others[known.to_numpy()] = False
+            self.waiting[series] = packets.filter(pa.array(others))
+            self._send(series, packets.take(known), some.filter(at.is_valid()), waits=waits)
+
+    def _send(self, series: str, batch: pa.RecordBatch, relations: pa.RecordBatch, *, waits: bool) -> None:
+        context = self._context
         for name in JOINED:
-            column = whole(own[name])
+            column = relations.column(name)
             if name in ("from_key", "to_key"):
-                column = directory.resolved(column, context.origins.get(part.series))
+                column = directory.resolved(column, context.origins.get(series))
             batch = batch.append_column(name, column)
-        if is_new or is_end:
+        if self._sequences is not None:
             rows = sequences.keyed(batch.select(sequences.COLUMNS))
-            of_sequences.add(rows, by_text(rows.column("identifier"), context.buckets.connections))
-        waits = pc.is_in(batch.column("row_id"), waiting)
-        rows = subjects.keyed(batch.select(grouping.COLUMNS).append_column(WAITS, waits))
-        of_messages.add(rows, by_text(rows.column("subject"), context.buckets.messages))
-        count(batch.num_rows, 0)
-    of_sequences.send()
-    of_messages.send()
-    return done
+            bucket = by_text(rows.column("identifier"), context.buckets.connections)
+            self._sequences.add(rows, bucket)
+        flags = pa.repeat(pa.scalar(waits), batch.num_rows)
+        rows = subjects.keyed(batch.select(grouping.COLUMNS).append_column(WAITS, flags))
+        self._messages.add(rows, by_text(rows.column("subject"), context.buckets.messages))
+
+    def finish(self) -> None:
+        """Send what was gathered."""
+        assert not any(rows.num_rows for rows in self.waiting.values()), "a relation for each packet"
+        self._messages.send()
+        if self._sequences is not None:
+            self._sequences.send()
+
+
+def rest(*every: Related) -> pa.Table:
+    """Return all packets that still wait."""
+    return pa.Table.from_batches([rows for each in every for rows in each.waiting.values()], SCHEMA)
+
+
+def _by_series(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    coded = batch.column("series").dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    if len(names) == 1:  # As is nearly always so.
+        yield names[0], batch
+    else:
+        for code, rows in split(batch, coded.indices.to_numpy()).items():
+            yield names[code], rows

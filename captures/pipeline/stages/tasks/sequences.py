@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
-
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
-from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.sequences import sequences
-from mqproto.captures.pipeline.stages.tasks import findings, histories
-from mqproto.captures.pipeline.stages.tasks.buckets import by_text, pieces
+from mqproto.captures.pipeline.stages.tasks import histories
+from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_text, in_order
 from mqproto.captures.pipeline.stages.tasks.context import (
     Context,
     Done,
@@ -21,6 +18,7 @@ from mqproto.captures.pipeline.stages.tasks.context import (
     resumed,
     saved_stage,
 )
+from mqproto.captures.pipeline.tables.lists import Batches
 
 SEQUENCES: Final = "sequences"
 SEQUENCE_ROWS: Final = "sequence-rows"
@@ -32,19 +30,20 @@ READ: Final = (SEQUENCE_ROWS, opened(SEQUENCE_ROWS))
 def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Judge the sequences of a bucket."""
     done = Done()
-
-    def to_messages(rows: pa.RecordBatch) -> Integers:
-        return by_text(rows.column("subject"), context.buckets.messages)
-
-    routes = {
-        "confirmations": (histories.CONFIRMED, to_messages),
-        "findings": (findings.OF_SEQUENCES, context.index.of_numbers),
+    settled, left = outs(context, task, done, SEQUENCES, outbox)
+    confirmed = {
+        out: Gathering(name, outbox)
+        for out, name in ((settled, histories.CONFIRMED), (left, opened(histories.CONFIRMED)))
     }
-    settled, left = outs(context, task, done, SEQUENCES, routes, outbox)
+
+    def add(out: Out, found: Batches) -> None:
+        if (rows := found.pop("confirmations", None)) is not None:
+            confirmed[out].add(rows, by_text(rows.column("subject"), context.buckets.messages))
+        out.add(found)
 
     def take(out: Out, exchange: str) -> None:
-        for rows in pieces(inbox.take(exchange)):
-            out.add(stage.take(rows))
+        for rows in in_order(inbox.take(exchange)):
+            add(out, stage.take(rows))
             count(rows.num_rows, 0)
 
     stage = resumed(context, task, SEQUENCES, sequences.SequenceStage) or sequences.SequenceStage()
@@ -54,7 +53,8 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
     done.saved = saved_stage(context, task, SEQUENCES, stage)
     stage.know(context.losses)
     take(left, opened(SEQUENCE_ROWS))
-    left.add(stage.finish(context.ways))
-    settled.finish()
-    left.finish()
+    add(left, stage.finish(context.ways))
+    for out, gathering in confirmed.items():
+        gathering.send()
+        out.finish()
     return done

@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.stages.sessions import sessions
-from mqproto.captures.pipeline.stages.tasks import checkpoint, plan
+from mqproto.captures.pipeline.stages.tasks import buckets, checkpoint, plan
 from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, FORM
 from mqproto.captures.pipeline.tables import tidying
 from mqproto.captures.pipeline.tables.parts import Part, parquet_table
@@ -320,6 +320,7 @@ def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
     module: ModuleType, name: str, value: int, hours: Hours, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(buckets, "STRETCH_ROWS", 8)  # So several tasks send rows of one sequence.
     tables = tables_of_the_first(hours, tmp_path)
     assert shared_out(tables, hours.paths[1]) > 1
     assert rows_of(tables) == hours.rows
