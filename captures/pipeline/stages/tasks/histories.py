@@ -19,7 +19,6 @@ from mqproto.captures.pipeline.stages.messages import (
     journeys,
     watermark,
 )
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import CONFIRMATIONS
 from mqproto.captures.pipeline.stages.sessions import directory
 from mqproto.captures.pipeline.stages.tasks.buckets import BATCH_ROWS, whole
 from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER
@@ -27,12 +26,11 @@ from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Task, 
 from mqproto.captures.pipeline.tables.lists import coded
 from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
 
-ROWS, CONFIRMED = "message-rows", "confirmations"
+ROWS: Final = "message-rows"
 AGAIN: Final = f"{ROWS} again"
-"""The exchanges of rows. ROWS has rows from packets, CONFIRMED has rows from OrderAcks about messages, and AGAIN has
-rows from packets of earlier runs about which more is known now.
-"""
-READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
+"""Exchanges of rows, from packets, and from OrderAcks about messages (CONFIRMATIONS). AGAIN has rows from packets of
+earlier runs, of which more is known now."""
+READ: Final = (opened(ROWS), ROWS, AGAIN)
 """The exchanges that MessageRows reads."""
 LAST: Final = 2**63 - 1
 """A number that replaces null, so that null sorts last."""
@@ -52,7 +50,7 @@ class MessageRows:
         self._inbox = inbox
         self._kept: pa.Table | None = None
         self.settled: pa.Table | None = None
-        last = self._rows(opened(ROWS), opened(CONFIRMED))
+        last = _table(inbox.take(opened(ROWS)))
         rows = self._every(last)
         if rows is not None:
             others = pa.array([], pa.string()) if last is None else last["subject"].unique()
@@ -68,8 +66,7 @@ class MessageRows:
 
     def _every(self, last: pa.Table | None) -> pa.Table | None:
         """Return all rows except those that the next run will receive again; `last` has these."""
-        kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
-        again = _table(self._inbox.take(AGAIN))
+        kept, new, again = self._earlier(), *map(_table, map(self._inbox.take, (ROWS, AGAIN)))
         if kept is None:
             again = None  # Their messages are over.
         elif again is not None:
@@ -84,10 +81,6 @@ class MessageRows:
             return None
         rows = coded(parquet_table(self._context.store.path(before.messages[self._number])))
         return rows if rows.num_rows else None
-
-    def _rows(self, name: str, confirmed: str) -> pa.Table | None:
-        rows = _table(self._inbox.take(name))
-        return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
         """Return the results that earlier runs have settled about those messages that have new rows."""
@@ -104,8 +97,7 @@ class MessageRows:
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
-    some = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(some) if some else None
+    return _together(*(pa.Table.from_batches([batch]) for batch in batches))
 
 
 def _together(*tables: pa.Table | None) -> pa.Table | None:

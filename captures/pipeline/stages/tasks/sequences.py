@@ -33,7 +33,7 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
     settled, left = outs(context, task, done, SEQUENCES, outbox)
     confirmed = {
         out: Gathering(name, outbox)
-        for out, name in ((settled, histories.CONFIRMED), (left, opened(histories.CONFIRMED)))
+        for out, name in ((settled, histories.ROWS), (left, opened(histories.ROWS)))
     }
 
     def add(out: Out, found: Batches) -> None:

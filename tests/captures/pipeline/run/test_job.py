@@ -437,12 +437,12 @@ class Looking(LocalEngine):
 def test_what_no_later_stage_takes_is_gone_when_the_next_one_begins(tmp_path: Path) -> None:
     looking = Looking()
     analyse([str(SAMPLES / "three-hop.pcapng")], Tables(tmp_path), looking)
-    large = {"found", "facts", "sequence-rows", "message-rows", "confirmations"}
+    large = {"found", "facts", "sequence-rows", "message-rows"}
     there = {stage: names & large for stage, names in looking.there.items()}
     assert there["writing packets"] == {"found"}
     assert there["judging sessions"] == {"facts"}
     assert there["judging sequences"] == {"sequence-rows", "message-rows"}
-    assert there["following messages"] == {"message-rows", "confirmations"}
+    assert there["following messages"] == {"message-rows"}
     assert there["sharing out packets"] == there["placing findings"] == set()
 
 
