@@ -320,7 +320,7 @@ class Lane:
 
     def join(self, rows: list[MessageRow], writes: PendingWrites) -> None:
         """Append messages that `rows` has just returned."""
-        fitting = self.window.fitting([row.packet for row in rows])
+        fitting = self.window.fitting(list(map(PACKET, rows)))
         if rows[-1].stored:
             if not self.registered:
                 self.register(writes)

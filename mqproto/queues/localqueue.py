@@ -15,7 +15,7 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.drafts import is_letter
 from mqproto.queues.consumers import Consumer, Consumers, Delays
-from mqproto.queues.lanes import Lane, Purging
+from mqproto.queues.lanes import PACKET, Lane, Purging
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, StoredQueue
@@ -212,7 +212,7 @@ class LocalQueue:
 
     def insert(self, rows: list[MessageRow], *, is_kept: bool = False) -> None:
         """Insert rows of one lane: they have reached their destination, or are kept where they ended.  3.1.5.8.8"""
-        packets = [row.packet for row in rows]
+        packets = list(map(PACKET, rows))
         self.count += len(packets)
         self.size_bytes += sum(map(len, packets))
         if is_kept:

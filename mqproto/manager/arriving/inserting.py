@@ -5,7 +5,7 @@ First it decides whether the store has room for them, and which messages to drop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -15,6 +15,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.queues.lanes import PACKET
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.session import Remote
@@ -88,9 +89,10 @@ class Room:
             limit_bytes = quota_bytes
         return limit_bytes - self.stored_bytes
 
-    def count(self, rows: Iterable[MessageRow]) -> None:
+    def count(self, rows: Sequence[MessageRow]) -> None:
         """Count the bytes that the store will need for messages that are about to join a queue."""
-        self.stored_bytes += sum([len(row.packet) for row in rows if row.stored])
+        stored = rows if rows[0].stored else [row for row in rows if row.stored]
+        self.stored_bytes += sum(map(len, map(PACKET, stored)))
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
         """Check that there is room for a message.
