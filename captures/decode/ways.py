@@ -42,6 +42,9 @@ Beyond this limit, gaps that are close in time are joined.
 SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
 """The smallest possible size of a transactional message, in bytes."""
 
+SMALLEST_FINAL_ACK: Final = 180
+"""Less than the least size of a FinalAck, in bytes."""
+
 
 class Lack(StrEnum):
     """A reason why a capture cannot show whether something crossed."""
@@ -436,7 +439,7 @@ class Ways:
             yield from self._out_of.get(each, ())
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
-    def may_be_passed(self, copies: Iterable[Copy], told: Told, *, by_new: bool) -> bool:
+    def may_be_passed(self, copies: Iterable[Copy], told: Told, *, ended: int) -> bool:
         """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
@@ -446,7 +449,8 @@ class Ways:
 
         Args:
             copies: the copies of this message, as they crossed.
-            by_new: whether the capture lacks a message between this one and the acknowledged one, which may be new.
+            ended: how many FinalAcks the capture must lack if a new message passed over this one and all others before
+                it; 0 if it lacks no message between this one and the acknowledged one.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -467,9 +471,11 @@ class Ways:
         began_ns = []
         several = len(self._began_ns) > 1
         for place, (sent_ns, _) in last.items():
-            spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_NUMBERED) if by_new else ()
-            since_ns = [EVER if several else each.since_ns for each in spans if each.size_bytes < ENDLESS]
-            ended_ns[place] = max(sent_ns, min(since_ns, default=NEVER))
+            spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_FINAL_ACK) if ended else ()
+            known = [each for each in spans if each.size_bytes < ENDLESS]
+            since_ns = [EVER if several else each.since_ns for each in known]
+            is_room = sum(each.size_bytes // SMALLEST_FINAL_ACK for each in known) >= max(1, ended)
+            ended_ns[place] = max(sent_ns, min(since_ns)) if is_room else NEVER
         for place in last:
             if place[0] in first:
                 times_ns = (again_ns(place, span) for span in self.passing(place[0]))

@@ -123,11 +123,11 @@ class History:
             numbers = [(each, ACKNOWLEDGED.match(each.text)) for each in self.events]
             self.events = [each for each, found in numbers if found is None or self.is_told_by(int(found[1]))]
 
-    def settle(self, ways: Ways, seen: Ranges) -> None:
+    def settle(self, ways: Ways, seen: Ranges, ended: Ranges) -> None:
         """Drop acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`.
 
         Args:
-            seen: the numbers of its sequence that were seen.
+            seen, ended: the numbers of its sequence that were seen, and those that had a FinalAck.
         """
         if self.sequence is None:
             return
@@ -135,10 +135,10 @@ class History:
         told = [each for each in self.told if self.is_told_by(each.sequence_number)]
 
         def is_doubted(each: Told) -> bool:
-            by_new = seen.before(each.sequence_number + 1) > own
-            return each.sequence_number > own and ways.may_be_passed(
-                self.crossings.values(), each, by_new=by_new
-            )
+            new, number = seen.after(own), each.sequence_number
+            known = ended.count_through(new - 1) - ended.count_through(own)
+            count = max(1, new - own - known) if new <= number else 0
+            return number > own and ways.may_be_passed(self.crossings.values(), each, ended=count)
 
         if told and all(map(is_doubted, told)):
             self.is_doubted = True
@@ -213,6 +213,7 @@ class Follower:
         self.histories: dict[MessageKey, History] = {}
         self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], deque[Told]] = OrderedDict()
         self._seen: OrderedDict[SequenceKey | None, Ranges] = OrderedDict()
+        self._ended: OrderedDict[SequenceKey | None, Ranges] = OrderedDict()
         self._passings: deque[tuple[SequenceKey, int, int]] = deque(maxlen=SEQUENCE_LIMIT)
         self.left_out_count = 0
 
@@ -237,15 +238,14 @@ class Follower:
     def settle(self, ways: Ways) -> None:
         """Complete the histories at the end of the capture, when it is known what the capture lacks."""
         for history in self.histories.values():
-            history.settle(ways, self._seen.get(history.sequence and history.sequence[0], Ranges()))
+            key = history.sequence and history.sequence[0]
+            history.settle(ways, self._seen.get(key, Ranges()), self._ended.get(key, Ranges()))
 
     def _take_message(self, sight: Sight, message: UserMessage) -> None:
         key, transaction = message_key(message), message.transaction
         if transaction:
             sequence, number = (key[0], transaction.tx_sequence_id), transaction.tx_sequence_number
-            self._seen.setdefault(sequence, BoundedRanges()).add(number, number)
-            if len(self._seen) > SEQUENCE_LIMIT:
-                self._seen.popitem(last=False)
+            _count(self._seen, sequence, number)
         if transaction and transaction.previous_tx_sequence_number < transaction.tx_sequence_number - 1:
             numbers = transaction.previous_tx_sequence_number, transaction.tx_sequence_number
             self._passings.append((sequence, *numbers))
@@ -296,6 +296,8 @@ class Follower:
     def _take_acknowledgment(self, sight: Sight, message: UserMessage) -> None:
         body = sight.acknowledgment
         reached = sight.hop[1]
+        if isinstance(body, FinalAckBody):
+            _count(self._ended, (body.source_guid, body.tx_sequence_id), body.tx_sequence_number)
         if isinstance(body, OrderAckBody):
             user = message.user
             named = user.source_queue_manager, user.queue_manager_address, body.tx_sequence_id
@@ -354,6 +356,13 @@ class Follower:
                     text = f"session acknowledgment: #{learnt.packet} received" + ", saved" * learnt.is_saved
                     event = FollowedEvent(learnt.time_ns, learnt.by, sight.destination, sight.source, text)
                     insort(history.events, event, key=lambda each: each.packet)
+
+
+def _count(known: OrderedDict[SequenceKey | None, Ranges], sequence: SequenceKey, number: int) -> None:
+    """Add a number of a sequence; beyond the limit, forget the sequence that came first."""
+    known.setdefault(sequence, BoundedRanges()).add(number, number)
+    if len(known) > SEQUENCE_LIMIT:
+        known.popitem(last=False)
 
 
 def _cross(history: History, sight: Sight, user: UserHeader) -> None:

@@ -137,6 +137,7 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("sequence", "early_finals"): dict,
     ("sequence-count", "finals"): dict,
     ("sequence-count", "seen"): BoundedRanges,
+    ("sequence-count", "ended"): BoundedRanges,
     ("sequence-count", "proved"): lambda: deque(maxlen=1_024),
     ("sending", "holes"): list,
     ("sending", "over"): lambda: False,

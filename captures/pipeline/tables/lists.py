@@ -38,7 +38,7 @@ KEY_LIMIT: Final = 65_536
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Return a column of numbers, truth values or texts as a list, with None in place of null."""
+    """Return a column of numbers, lists, truth values or texts as a list, with None in place of null."""
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -46,6 +46,9 @@ def values(batch: pa.RecordBatch, name: str) -> list[Any]:
         return mapped(batch, name, str)
     if not column.null_count or pa.types.is_string(column.type):
         return _plain(column)
+    if pa.types.is_list(column.type):
+        found: list[Any] = column.to_pylist()
+        return found
     filled = _plain(pc.fill_null(column, pa.scalar(0).cast(column.type)))
     for place in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
         filled[place] = None

@@ -24,8 +24,8 @@ class Event(NamedTuple):
     """A row of `subjects.keyed`: a packet that carries a message, or a packet about a message.
 
     A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
-    first_ns and completed_ns are from ARRIVALS of an earlier run, unseen is from CONFIRMATIONS. An event has only the
-    fields that decide something; tables copy the packet's other columns by `at`.
+    first_ns and completed_ns are from ARRIVALS of an earlier run, unseen and ended from CONFIRMATIONS. An event has
+    only the fields that decide something; tables copy the packet's other columns by `at`.
 
     at: the row in its batch.
     """
@@ -61,7 +61,8 @@ class Event(NamedTuple):
     arrivals: int | None
     first_ns: int | None
     completed_ns: int | None
-    unseen: int | None
+    unseen: list[int] | None
+    ended: int | None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -69,7 +70,7 @@ class Event(NamedTuple):
         return self.series, self.interface
 
 
-OF_OTHERS: Final = ("arrivals", "first_ns", "completed_ns", "unseen")
+OF_OTHERS: Final = ("arrivals", "first_ns", "completed_ns", "unseen", "ended")
 COPIED: Final = (
     "file",
     "frame",

@@ -385,7 +385,7 @@ class HistoryStage:
             copies[event.series].append(copy)
         return bool(orders) and all(
             self._ways(event.series).may_be_passed(
-                copies[event.series], _told_by(event), by_new=(event.unseen or 0) > (number or 0)
+                copies[event.series], _told_by(event), ended=_ended(event, number or 0)
             )
             for event in orders
         )
@@ -472,6 +472,12 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
     labels = pa.concat_arrays([rows.column("from_label"), rows.column("to_label")])
     ends = pa.array(np.append(begins, len(place)), pa.int32())
     return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)).cast(TEXT))
+
+
+def _ended(event: Event, number: int) -> int:
+    """Return how many FinalAcks the captures lack if a new message passed over this number; 0 if none can have."""
+    new = next((each for each in event.unseen or () if each > number), 0)
+    return max(1, new - number - (event.ended or 0)) if new else 0
 
 
 def _told_by(event: Event) -> Told:

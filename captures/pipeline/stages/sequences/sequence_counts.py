@@ -110,7 +110,7 @@ class SequenceCount:
         highest before each number that passes over what it proves.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
-    seen: the numbers of all messages.
+    seen, ended: the numbers of all messages, and of those with a FinalAck.
     proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
     doubtful: numbers with their MessageIDs that the captures have after an OrderAck of a higher number, or that one
         passed over. It does not prove the arrival of messages that a later one passes over; these may come even later.
@@ -133,6 +133,7 @@ class SequenceCount:
     proved: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=PROVED_LIMIT))
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
     seen: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
+    ended: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
 
     def remember(self, order: OrderRow) -> None:
         """Keep an OrderAck, which counts if it comes from the messages' destination; of several alike, the first.

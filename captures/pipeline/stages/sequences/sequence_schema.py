@@ -36,11 +36,13 @@ CONFIRMATIONS: Final = pa.schema(
         ("to_key", CODED),
         ("sequence_number", INTEGER),
         ("connection", INTEGER),
-        ("unseen", INTEGER),
+        ("unseen", pa.list_(INTEGER)),
+        ("ended", INTEGER),
     ]
 )
 """An OrderAck for one message, or its equivalent: rows to join those of `subjects.keyed`, with the same columns.
 
     kind: OrderAck, or COVERED. sequence_number: the acknowledged number. connection: null if packets that its sender
-        had by then may come later. unseen: the highest number up to the acknowledged one that no message had by then.
+        had by then may come later. unseen: the numbers with which the last gaps up to the
+        acknowledged number begin, of messages that were not seen by then. ended: how many before it had a FinalAck.
 """

@@ -6,7 +6,7 @@ These are the numbers on each hop, the gaps, and the messages that OrderAcks cov
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
 from operator import itemgetter
@@ -87,6 +87,8 @@ REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
 `mqproto.captures.decode`. No message is forgotten sooner, because a batch has at most NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
+GAP_LIMIT: Final = 64
+"""The most gaps before an acknowledged number that are told."""
 RANK: Final = 2_000_000
 """The rank of findings about sequences, which come after those about journeys."""
 
@@ -354,6 +356,7 @@ class SequenceStage:
             count.last_final = ack.key
             count.positive += ack.positive
             count.negative += not ack.positive
+        count.ended.add(ack.sequence_number, ack.sequence_number)
         if view.counts:
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
             of = series, row_id, ack.number, interface, time_ns, COVERED, origin, True
@@ -422,13 +425,11 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index("subject"), CONFIRMATIONS.field("subject"), subjects)
 
 
-def _told(ack: Acknowledgment, count: SequenceCount) -> tuple[int, int | None, int]:
-    """Return the acknowledged number, the connection, and the highest number up to it that was not seen.
-
-    There is no connection if its sender's packets may come later.
-    """
-    number = ack.sequence_number
-    return number, None if ack.ahead else ack.connection, count.seen.before(number + 1)
+def _told(ack: Acknowledgment, count: SequenceCount) -> tuple[int, int | None, list[int], int]:
+    """Return the last columns of a row of CONFIRMATIONS."""
+    number, connection = ack.sequence_number, None if ack.ahead else ack.connection
+    gaps = deque((first for first, _ in count.seen.gaps(1, number)), GAP_LIMIT)
+    return number, connection, list(gaps), count.ended.count_through(number - 1)
 
 
 def _extent(numbers: BoundedRanges) -> tuple[int, int, int]:
