@@ -207,7 +207,7 @@ def choose(connections: list[Connection], side: str = "", only: int | None = Non
 
 
 def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
-    """Yield each side of each conversation, but only with the connections on which `side` matches it."""
+    """Yield each side of each conversation, with those of its connections that `side` allows."""
     groups: dict[object, list[Connection]] = {}
     for each in connections:
         hosts = frozenset((each.client.host, each.server.host))

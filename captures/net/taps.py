@@ -31,7 +31,10 @@ SEEN_COUNT: Final = 64
 ALONE_COUNT: Final = 256
 """The number of frames from a single interface after which no second interface is looked for."""
 TURNS_COUNT: Final = 8
-"""How often bytes at one interface of a bond must continue at the other, unless the capture ends earlier."""
+"""How many times a stream must move from one interface to the other before the two count as a bond.
+
+Fewer times are enough if the capture ends before that.
+"""
 BOTH_SHARE: Final = 8
 """Interfaces take turns only if less than one segment in this many was seen at both of them.
 

@@ -42,7 +42,7 @@ class Headers:
 
 
 def read_headers(extension: bytes) -> Headers | None:
-    """Return the headers in an extension; None if it has no headers of one of these kinds."""
+    """Return the headers in an extension; None if it has no headers of any of these kinds."""
     if len(extension) > EXTENSION_LIMIT_BYTES:
         return None
     if extension.startswith(_JSON_BEGINS):

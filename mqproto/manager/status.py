@@ -188,7 +188,7 @@ Queues that have a way come first, and then those with more messages. Of the seq
 come first.
 """
 SESSIONS_LISTED: Final = 100
-"""The maximum number of sessions that a node lists, because strangers can open more."""
+"""The maximum number of sessions that a node lists; strangers can open more than that."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16

@@ -75,12 +75,12 @@ def send(
     ] = "",
     sign: Annotated[bool, "Sign with the key of the node."] = False,
     certificate: Annotated[
-        str, "Sign with this user's key, which mqproto keys make --user makes.", value("USER")
+        str, "Sign with the key of this user; mqproto keys make has --user to make one.", value("USER")
     ] = "",
     transactional: Annotated[bool | None, "Transactional or not; by default, the queue decides."] = None,
     transaction: Annotated[bool, "Send all messages in one transaction."] = False,
     recoverable: Annotated[bool, "Let the message survive restarts."] = False,
-    priority: Annotated[int, "The priority; transactional messages have none.", value(min=0, max=7)] = 3,
+    priority: Annotated[int, "The priority; transactional messages always have 0.", value(min=0, max=7)] = 3,
     reach_s: Annotated[
         int | None, "Time limit, in seconds, to reach the queue.", "--time-to-reach-queue", value(min=0)
     ] = None,

@@ -349,7 +349,7 @@ def repair(place: Later, store: StoreArgument) -> Printout:
 def adopt(
     place: Later,
     store: KeptArgument,
-    life: Annotated[str, ARGUMENT, "The ID of the lost life that a history continues.", value("LIFE")] = "",
+    life: Annotated[str, ARGUMENT, "The LIFE that the gateway's error names.", value("LIFE")] = "",
     moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
     copied: Annotated[bool, "The store was copied: the original continues."] = False,
 ) -> int:

@@ -287,14 +287,14 @@ def in_order(keys: list[int]) -> bool:
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
-    """Return these ascending keys as a minimum number of ranges, each of them within one queue."""
+    """Return these ascending keys as ranges, as few as possible, each within one queue."""
     if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
         return [(keys[0], keys[-1])]
     return joined((key, key) for key in keys)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the keys of these ranges as a minimum number of ranges, each of them within one queue."""
+    """Merge ranges that adjoin, and return the result; each range stays within one queue."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

@@ -272,9 +272,9 @@ class Half:
         return answered
 
     def _bound(self, count: int, recoverable_count: int) -> None:
-        """Limit the numbers of the messages before those that were just numbered.
+        """Set an upper bound for the number of each message that precedes the newly numbered ones.
 
-        These numbers are lower, whatever a hole may hide.
+        Earlier messages have lower numbers, even if a hole hides some messages.
 
         Args:
             count, recoverable_count: the numbers of the last message before the newly numbered ones.

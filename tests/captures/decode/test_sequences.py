@@ -312,7 +312,7 @@ def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int)
 
 
 def test_an_order_ack_that_is_read_before_what_leads_to_its_sender_is_judged_in_the_end() -> None:
-    """An OrderAck is judged at the end, if it is read before what leads to its sender.
+    """An OrderAck that is read before the packets that identify its sender is judged at the end.
 
     If frames are lost, a whole connection may be read after others.
     """
