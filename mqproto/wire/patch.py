@@ -13,7 +13,6 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.wire.generated import build_session_header, properties_offset, transaction_offset
-from mqproto.wire.glance import variable_part
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
 from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
 from mqproto.wire.layouts.session import SessionHeader
@@ -47,18 +46,11 @@ _BEHIND: Final = _SESSION | BaseHeader.debug_header.mask | BaseHeader.trace.mask
 _BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 """The flags of headers that come after the body."""
 _SENT: Final = base_header.sizeof() + user_header.offset_of("sent_time_s")
-_LABEL: Final = message_properties_header.offset_of("label")
+_LABEL: Final = _EXTENSION_SIZE + _number.size
 _LABEL_LENGTH: Final = message_properties_header.offset_of("label_length")
 _CORRELATION: Final = message_properties_header.offset_of("correlation_id")
 _CORRELATION_BYTES: Final = 20
 _LABEL_LIMIT_BYTES: Final = 2 * (LONGEST_LABEL + 1)
-assert message_properties_header.offset_of("allocation_body_size") == _MESSAGE_SIZE + _number.size
-assert _EXTENSION_SIZE + _number.size == _LABEL
-assert user_header.offset_of("message_id") == user_header.offset_of("sent_time_s") + _number.size
-assert [
-    transaction_header.offset_of(name)
-    for name in ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "connector_qm_guid")
-] == [4, 12, 16, _flags_and_place.size]
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
@@ -212,6 +204,8 @@ class Stamp:
     """
 
     def __init__(self, packet: bytes) -> None:
+        from mqproto.wire.glance import variable_part  # Only a sender needs it, and its offsets cost time.
+
         label, _, _, end = variable_part(packet)
         properties = label - _LABEL
         self._without_properties = label
