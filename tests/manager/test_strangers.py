@@ -339,6 +339,16 @@ def test_an_order_ack_counts_by_any_declared_router_of_its_destination(is_declar
     assert any("not a declared router" in reason for reason in reasons(net, "a")) != is_declared
 
 
+@pytest.mark.parametrize("source", ["b", "c"])
+def test_of_a_sequence_with_a_direct_name_only_who_is_declared_at_its_host_confirms(source: str) -> None:
+    net = with_a_stranger("a", "b", "c")
+    net.blocked.add(frozenset(("b", "c")))
+    net.send("a", direct("c", "open orders"), "one", transactional=True)
+    net.pass_ms(10_000)
+    hand_in(net, "b", "a", an_order_ack(net, source))
+    assert (net.nodes["a"].up.status().outgoing[0].waiting == 0) == (source == "c")
+
+
 @pytest.mark.parametrize("source", ["x", "c"])
 def test_a_neighbour_brings_only_what_it_is_a_declared_router_of(source: str) -> None:
     net = with_a_stranger("a", "c")
