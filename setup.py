@@ -1,4 +1,4 @@
-"""Packages mqproto with the README as a package index can show it: links to files become plain words.
+"""Packages mqproto with the README in a form that a package index can show: links to files become plain words.
 
 On an index, such links lead nowhere.
 """

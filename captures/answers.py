@@ -1,8 +1,8 @@
 """Accounts of a peer's answers to the messages that it is sent.
 
 The answers are session, order, final and administration acknowledgments. Captured and live conversations are accounted
-for by the same rules, so that they can be compared. Accounts ignore how acknowledgments are batched, and when they
-arrive.
+for by the same rules, so that they can be compared. An account does not depend on how acknowledgments are batched, or
+on when they arrive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_answer(message: UserMessage) -> bool:
 
 
 def class_name(message_class: int) -> str:
-    """Return the specification's name of a class, or its number if it has none."""
+    """Return the name that the specification gives to a class, or the class's number if it has no name."""
     try:
         return MessageClass(message_class).name
     except ValueError:
@@ -77,7 +77,8 @@ def class_name(message_class: int) -> str:
 class Fate:
     """The answers to one message so far.
 
-    acknowledged: whether the neighbor has received the message, or saved it if it is recoverable. [MS-MQQB] 3.1.1.6.1
+    acknowledged: whether the neighbor has received the message and, if it is recoverable, has saved it. [MS-MQQB]
+        3.1.1.6.1
     ordered: whether the message is covered by an OrderAck, or by a positive FinalAck for it or for a later message.
         [MS-MQQB] 3.1.1.6.2, 3.1.5.7
     final: the class of the message's FinalAck; None if it has none.
@@ -124,7 +125,7 @@ class Fate:
 
 
 class Fault(NamedTuple):
-    """A definite breach of the protocol, whatever else the capture shows.
+    """A breach of the protocol that is certain, whatever else the capture shows.
 
     `message`: the number of the message concerned, if any.
     """
@@ -135,9 +136,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class _Sequence:
-    """The messages of one sequence, in the order of their numbers in it, and how many of them OrderAcks have
-    covered.
-    """
+    """The messages of one sequence, sorted by their numbers in it, and how many of them OrderAcks have covered."""
 
     places: list[tuple[int, int]] = field(default_factory=list)
     passed: int = 0
@@ -188,7 +187,7 @@ class Answers:
         return self._sent[number]
 
     def blame(self, message: int | None, text: str) -> None:
-        """Note that the peer did something that no peer may do."""
+        """Record that the peer did something that no peer may do."""
         fault = Fault(message, text)
         if fault not in self._known_faults:
             self._known_faults.add(fault)
@@ -197,12 +196,12 @@ class Answers:
     # What happens, in its order
 
     def sent(self, number: int) -> None:
-        """Note that a message was sent, for the first time or again."""
+        """Record that a message was sent, for the first time or again."""
         self.sent_count += not self._sent[number]
         self._sent[number] = True
 
     def acknowledged(self, number: int) -> None:
-        """Note that the session's acknowledgment of a message is final."""
+        """Record that the session's acknowledgment of a message is final."""
         self.fates[number].acknowledged = True
 
     def heard(self, message: UserMessage) -> list[int]:
@@ -235,7 +234,7 @@ class Answers:
         return self._pass(found[0], number, "OrderAck")
 
     def _pass(self, sequence: _Sequence, through: int, kind: str) -> list[int]:
-        """Note that an acknowledgment covers all numbers of a sequence up to `through`.
+        """Record that an acknowledgment covers all numbers of a sequence up to `through`.
 
         Return the numbers of the messages that it newly covers.
         """

@@ -62,7 +62,8 @@ class Loss(NamedTuple):
 
     missing_bytes: how many bytes right before the packet the capture lacks.
     skipped_bytes: how many bytes right before the packet belong to no packet.
-    snapped_bytes: how many of the bytes missing before the packet, or where it is cut, the capture cut from a frame.
+    snapped_bytes: how many of the bytes missing before the packet, or where it is cut, were lost because the capture
+        cut a frame short.
     cut_bytes: the size of the rest of the packet, if only its beginning is read; 0 if the packet is whole.
     """
 
@@ -126,22 +127,24 @@ class Framing:
 
     @property
     def in_step(self) -> bool:
-        """Whether a packet begins with the next byte, unless that byte is missing."""
+        """Whether the next byte begins a packet, provided that it is not missing."""
         return self._buffer is not None and not self._buffer.pending_bytes and not self._rest_bytes
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped that no later packet has reported yet."""
+        """Whether any bytes were missing or skipped without a later packet having reported them yet."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
     def guesses(self) -> bool:
-        """Whether the next chunk may prove, while the place is lost, that earlier bytes form a packet."""
+        """Whether there is a guess: while the place is lost, the next chunk may prove that earlier bytes form a
+        packet.
+        """
         return self._guess is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the next packet begins where `found_in` finds one in a chunk, whatever comes before."""
+        """Whether the place is lost, so that the next packet begins where `found_in` finds one in a chunk."""
         return self._buffer is None and not self._rest_bytes
 
     @property
@@ -195,7 +198,9 @@ class Framing:
         return self._cut(self._buffer, chunk, data[start:])
 
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
-        """Return the guessed packet and those after it; None if the data do not show another packet at its end."""
+        """Return the guessed packet and those after it; None if the data shows no other packet at the end of the
+        guessed one.
+        """
         left_bytes = max(0, guess.size_bytes - len(guess.data))
         begun = bytes(guess.data[guess.size_bytes :])
         if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):
@@ -307,7 +312,7 @@ class Framing:
         self.position += count
 
     def advance(self, packet_count: int, packet_bytes: int) -> None:
-        """Count the next bytes as whole packets that were cut elsewhere; the place must not be lost."""
+        """Count the next bytes as whole packets that were found elsewhere; the place must not be lost."""
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes
@@ -321,7 +326,7 @@ class Framing:
         return self.seen
 
     def _found(self) -> PacketBuffer:
-        """Note that the beginning of a packet was found again; return an empty buffer for the packet's bytes."""
+        """Record that the beginning of a packet was found again; return an empty buffer for the packet's bytes."""
         self._refused = False
         seen = self.seen
         begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes

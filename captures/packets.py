@@ -162,9 +162,10 @@ class SeenPacket:
 
     @property
     def packet(self) -> Packet | Ping | None:
-        """The decoded record, made on first use; None if the bytes are not a packet, for which `fault` has the reason.
+        """The decoded record, made on first use; None if the bytes are not a packet.
 
-        For a packet with a hole, this is the result of `decode_beginning`; None if too little of it is there.
+        In that case, `fault` has the reason. For a packet with a hole, this is the result of `decode_beginning`, which
+        is None if too little of the packet is there.
         """
         if self.cut_bytes:
             if self._packet is None:
@@ -228,8 +229,8 @@ class Totals:
     hidden_bytes: the number of bytes of cut frames that belong to no packet whose head is in the capture.
     other_bytes: the number of bytes of connections that have nothing to do with MSMQ.
     given_up_connections: the number of connections that were forgotten because too many were open at a time.
-    conflicts: texts about frames that differ for the same place, each with the code of a finding. They come only from
-        MSMQ's streams, and there are at most CONFLICT_LIMIT of them.
+    conflicts: texts about frames with different bytes for the same place of a stream, each with the code of a finding.
+        They come only from MSMQ's streams, and there are at most CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -527,7 +528,7 @@ class PacketReader:
         return packets
 
     def _is_untold(self, stream: Stream) -> bool:
-        """Whether the capture lacks bytes of the other side, and no packet has reported it yet."""
+        """Whether the capture lacks bytes of the other side, and no packet has reported that loss yet."""
         opposite = None if stream.opposite is None else self._framings.get(stream.opposite)
         return opposite is not None and opposite.untold
 

@@ -46,7 +46,7 @@ class Point:
     lossy: the number of these connections that lack bytes.
     headless: the number of connections that lack their beginning in a direction with captured or missing bytes.
     one_sided: the number of connections with bytes in only one direction.
-    halves: the number of connections whose other direction another point has.
+    halves: the number of connections whose other direction was captured at another point.
     open: the number of connections whose end was not seen.
     missing_bytes, gaps: the number of bytes, and of gaps, that were sent but are not in the capture.
     snapped_bytes: the number of missing bytes that the capture cut from frames.
@@ -104,7 +104,7 @@ class PointDirection:
 
 @dataclass(slots=True)
 class Points:
-    """All capture points, by their names."""
+    """All capture points, keyed by name."""
 
     found: dict[str, Point] = field(default_factory=dict)
 
@@ -178,7 +178,7 @@ class PointCounter:
             point.back_ns = back_ns
 
     def put_right(self, number: int, ahead_ns: int) -> None:
-        """Note that the times of an interface are corrected because its clock is ahead by `ahead_ns`."""
+        """Record that the times of an interface are corrected because its clock is ahead by `ahead_ns`."""
         if number in self._numbered:
             self._numbered[number].ahead_ns = ahead_ns
 

@@ -22,7 +22,7 @@ APART_MS: Final = 5
 
 
 class Chain(Net):
-    """A sender, an intermediate and a destination, each with a disk in memory, and a consumer that commits.
+    """A sender, an intermediate and a destination, each with an in-memory disk, and a consumer that commits.
 
     There may be further neighbors and further queues of the destination; they are idle, but each has had a message.
     Time passes only in `wait`.

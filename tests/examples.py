@@ -208,7 +208,7 @@ EVERY_PACKET: Final = (
 
 
 def poked(data: bytes, name: str, value: int | bytes) -> bytes:
-    """Return a packet with other bytes in the field that has this dotted name; its size fields stay as they are."""
+    """Return a packet with different bytes in the field that has this dotted name; its size fields stay as they are."""
     [field] = [each for each in inspect_packet(data).fields if each.name == name]
     raw = value.to_bytes(field.size, "little") if isinstance(value, int) else value
     assert len(raw) == field.size

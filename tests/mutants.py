@@ -77,9 +77,7 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""The factor for endless loops: a fault counts as one if worlds or tests take this many times as long, plus some
-minutes.
-"""
+"""The factor by which worlds or tests must be slower, plus some minutes, for a fault to count as an endless loop."""
 TEST_S: Final = 120
 """The time limit for one test, in seconds."""
 WORLD_S: Final = 0.2
@@ -271,7 +269,7 @@ class Copy:
                 shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
 
     def look(self, fault: Fault, seeds: int, reach: Reach) -> Found:
-        """Run the worlds and tests, and return the first that notices a fault."""
+        """Run the worlds and the tests that reach a fault; return the first world and the first test that notice it."""
         path = self.folder / fault.path
         source = path.read_text("utf-8")
         lines = source.splitlines(keepends=True)
@@ -306,7 +304,7 @@ class Copy:
         return ""
 
     def _run(self, command: Sequence[str], usual_s: float) -> str:
-        """Return, in a few words, how a command failed that usually takes `usual_s`; empty if it did not fail."""
+        """Return, in a few words, how a command that usually takes `usual_s` failed; empty if it did not fail."""
         limit_s = LIMIT_S + SLOWER * usual_s
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(

@@ -86,7 +86,9 @@ class Node:
     dies_at: int | None = None
     """The number of the batch at which the node is killed, once, between two instructions of the shell's loop."""
     dies_committed: bool = False
-    """Whether the node is killed after that batch's commit but before anything is sent; if not, before the commit."""
+    """Whether the node is killed after the commit of the batch `dies_at`, but before anything is sent; if not, it is
+    killed before that commit.
+    """
     wires: dict[int, Wire] = field(default_factory=dict)
     hears: Hears | None = None
     """A function that takes arriving data in place of the core, until the node starts again."""
@@ -122,7 +124,7 @@ class Net:
         self.watch: Callable[[str, str, bytes], None] = lambda sender, receiver, chunk: None
         """A function that is called with each chunk before it arrives."""
         self.traffic: list[tuple[str, str, bytes]] = []
-        """Everything that crossed a wire: sender, receiver, and one chunk."""
+        """The chunks that crossed a wire, each with its sender and its receiver."""
         self._deadlines: dict[str, int | None] = {}
         self._clock_set_s = 0
         self._starts = 0

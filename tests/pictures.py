@@ -1,7 +1,7 @@
 """The pictures of the front page: `make pictures` generates them again, and test_pictures.py shows when that is due.
 
-The ladder has the same bytes for the same capture. A screenshot does not, so it contains the digest of the page that it
-shows.
+The same capture always gives the same ladder, byte for byte. Screenshots of the same page may differ, so each contains
+the digest of the page that it shows.
 """
 
 from __future__ import annotations

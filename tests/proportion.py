@@ -40,9 +40,9 @@ RULES: Final = {
 }
 """The rules of Ruff whose violations are counted, and what each rule forbids; pyproject.toml has the limits."""
 LARGE: Final = 300
-"""The maximum number of lines of code of a class."""
+"""The number of lines of code above which a class counts as large."""
 LONG: Final = 60
-"""The maximum number of lines of code of a function."""
+"""The number of lines of code above which a function counts as long."""
 
 
 class File(NamedTuple):
@@ -64,7 +64,9 @@ class File(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The file's folder of the second level; a file that is in none counts in the `.` of its first-level folder."""
+        """The file's second-level folder; a file outside any such folder counts in the `.` of its first-level
+        folder.
+        """
         first, *between, _ = self.path.split("/")
         return f"{first}/{between[0] if between else '.'}"
 
@@ -116,7 +118,7 @@ def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]
 
 
 def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
-    """Yield the numbers of all lines that are docstrings in these statements, and in the definitions among them."""
+    """Yield the numbers of all docstring lines in these statements, and in the definitions among them."""
     for node in body:
         if isinstance(node, (ast.ClassDef, *FUNCTIONS)):
             yield from docstring_lines(node.body)
@@ -137,7 +139,7 @@ def code_by_folder() -> dict[str, int]:
 def totals() -> dict[str, int]:
     """Return the lines of code of the product, of the tests, and of both together.
 
-    The last one is counted because moving code between the two saves nothing.
+    The sum is counted because moving code between product and tests saves nothing.
     """
     product = sum(file.lines for file in measured() if file.is_product)
     both = sum(file.lines for file in measured())
@@ -145,7 +147,7 @@ def totals() -> dict[str, int]:
 
 
 def large_classes() -> dict[str, int]:
-    """Return the lines of code of each class of the product that exceeds LARGE, keyed by module and name."""
+    """Return the size, in lines of code, of each product class that is larger than LARGE, keyed by module and name."""
     return {
         f"{file.path}:{name}": lines
         for file in measured()
@@ -155,7 +157,9 @@ def large_classes() -> dict[str, int]:
 
 
 def long_functions() -> dict[str, int]:
-    """Return the lines of code of each function of the product that exceeds LONG, keyed by module and name."""
+    """Return the size, in lines of code, of each product function that is longer than LONG, keyed by module and
+    name.
+    """
     found = (file for file in measured() if file.is_product)
     return {f"{file.path}:{name}": lines for file in found for name, lines in file.functions}
 
@@ -202,7 +206,7 @@ def options_of(command: Any) -> int:
 
 
 def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
-    """Yield the words on the command line for every command that does something, and the command itself."""
+    """Yield each command that does something, with the words that call it on the command line."""
     if (below := getattr(command, "commands", None)) is None:
         yield typed, command
     else:

@@ -60,7 +60,7 @@ SHARE: Final = 100
 """The number of worlds that one process measures."""
 
 Lines = dict[str, dict[int, int]]
-"""The worlds or test files that execute each line, keyed by path and line number: a set with one bit for each."""
+"""For each path and line number, the set of worlds or test files that execute the line, with one bit for each."""
 ALL: Final = -1
 """The set of all worlds and files, for lines that are executed before the first world or test, such as on import."""
 
@@ -78,13 +78,13 @@ class Plugin:
         self._failed: set[str] = set()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note that a test begins; lines that are executed from now on count for its file."""
+        """Record that a test begins; lines that are executed from now on count for its file."""
         os.environ[FILE] = nodeid.partition("::")[0]
         if (current := coverage.Coverage.current()) is not None:
             current.switch_context(os.environ[FILE])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that one phase of a test is over."""
+        """Record the duration of one phase of a test, and whether it failed."""
         file = report.nodeid.partition("::")[0]
         self._seconds[file] = self._seconds.get(file, 0) + report.duration
         if report.failed:
@@ -123,7 +123,8 @@ class Reach:
     def files(self, path: str, lines: Iterable[int]) -> list[str]:
         """Return the test files that execute any of these lines.
 
-        The module's own file comes first, then the other files in its folder, and then the rest; quick ones come first.
+        The module's own file comes first, then the other files in its folder, and then the rest; within each group,
+        quicker ones come first.
         """
         folder, _, name = path.removeprefix("mqproto/").rpartition("/")
         own, room = f"tests/{folder}/test_{name}", f"tests/{folder}/"

@@ -80,7 +80,7 @@ READERS: Final = {
     "simulator/base/tap.py": "records what a node sends and receives",
     "simulator/storage/care/export.py": "writes messages as the rows that the readers of captures write",
 }
-"""The modules of the house that use captures, which its commands and the workshop may use as well."""
+"""The modules of the house that use captures; the house's commands and the workshop may use captures as well."""
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 LINKED: Final = ("captures", "simulator")
 """Folders of the root that are imported as mqproto.captures and mqproto.simulator, through links in mqproto/. Here they
@@ -90,7 +90,7 @@ OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
 CRYPTOGRAPHY: Final = ("cryptography", "Crypto")
 LATER_MODULES: Final = ("compression",)
-"""Modules that the standard library has only since some version of Python.
+"""Modules that the standard library has had only since a certain version of Python.
 
 Before that version, a package in pyproject.toml is used.
 """

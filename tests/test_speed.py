@@ -38,7 +38,7 @@ FEW, MANY = 1_000, 100_000
 IMPORT_CALLS: Final = 15_000
 """The number of calls that `import mqproto.wire` may make in addition to construct's.
 
-There were 13,695; if the codec was generated, there were 65,127.
+When this was set, there were 13,695, or 65,127 if the codec had to be generated.
 """
 COUNT_CALLS: Final = """
 import sys

@@ -220,7 +220,7 @@ class Hosted(Alone):
         self.commit_all()
 
     def let_go_on_disk(self) -> None:
-        """Let the messages leave that are only on disk and have expired."""
+        """Let the expired messages that are only on disk leave."""
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
             self.queue.let_go_on_disk(lane, key - lane.key(0), packet, self.now)
@@ -292,7 +292,7 @@ class Carrier(Alone):
         return entries[0] if entries else over[0]
 
     def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Ending]]:
-        """Let as many of the next messages as fit leave for the neighbor, or end because they have expired."""
+        """Let the next messages, as many as fit, leave for the neighbor, or end if they have expired."""
         taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
         return taken

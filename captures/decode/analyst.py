@@ -94,7 +94,7 @@ class Analyst:
         return sight
 
     def _believed(self, found: Finding, packet: int) -> Finding:
-        """Return a finding as it is, or a lesser one in its place if it is a fault and one of its frames is damaged.
+        """Return a finding; if it is a fault and one of its frames is damaged, return a note in its place.
 
         Args:
             packet: the number of the packet that the finding is about; 0 for bytes before the first packet.
@@ -305,7 +305,7 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 
 
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
-    """Return the findings about a single packet, both faults and oddities, judged on its own."""
+    """Return the findings, both faults and oddities, that a single packet reveals by itself."""
     if seen.packet is None:
         record = tls_record(seen)
         if seen.cut_bytes:

@@ -96,10 +96,10 @@ class Crossing(NamedTuple):
     interface: the interface that saw the packet; a packet that two interfaces captured is not a resend.
     recoverable: whether the receiver saves the message, as it does with recoverable and transactional ones.
     previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages;
-        NOT_SAID if the capture does not show whether the message is transactional. A sender that resends changes it if
-        the previous message has expired.  [MS-MQQB] 3.1.7.1.3
+        NOT_SAID if the capture does not show whether the message is transactional. A sender that resends the message
+        changes this number if the previous message has expired.  [MS-MQQB] 3.1.7.1.3
     digest: covers all bytes that an intermediate may not change; None if the capture lacks some of them.
-    encrypted: whether the body is encrypted. A sender that resends may encrypt it again, with another key.
+    encrypted: whether the body is encrypted. A sender that resends the message may encrypt it again, with another key.
     sent_s: the message's SentTime.
     expires_s: SentTime + TimeToReachQueue, in seconds since 1970, after which the message must not be sent. None if it
         never expires; a transactional message never does once it has been sent.
@@ -136,8 +136,8 @@ class NumberedMessage(NamedTuple):
 
     towards: QueueManagerAddress and the queue there. The queue is either always given as its bytes in the packet, or
         always as its format name.
-    lost: the last packet, up to this one, that the sender sent on this connection after missing bytes that may have
-        been messages; None if there is none.
+    lost: the last packet, up to and including this one, that the sender sent on this connection after missing bytes
+        that may have held messages; None if there is none.
     sent_s: the message's SentTime.
     """
 

@@ -94,4 +94,4 @@ CODES: Final = {
     "damaged-capture": "a file that is not a capture, or damaged; what came before the damage was read",
     "other-system": "a capture of another system than those of which the tables are; nothing of it was taken",
 }
-"""Every code with its meaning."""
+"""The codes of all findings, each with its meaning."""

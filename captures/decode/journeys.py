@@ -1,4 +1,4 @@
-"""Follows each message from hop to hop to find out whether it was changed, or crossed a hop twice and why.
+"""Follows each message from hop to hop to find out whether it was changed, and whether and why it crossed a hop twice.
 
 A message is identified by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3). [MS-MQQB] 3.1.1.6.2
 
@@ -123,7 +123,7 @@ class JourneyChecker:
         return [finding for crossing in waiting for finding in _cross(journey.forms, crossing)]
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
-        """Return the faults of intermediates that nothing has explained; then forget everything.
+        """Return the unexplained faults of intermediates; then forget everything.
 
         Args:
             ways: knows what the capture lacks.
@@ -160,7 +160,7 @@ class JourneyChecker:
                 self._suspect_count += forgotten.size
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
-        """Return the last packet that carried a message, if it is remembered."""
+        """Return the last packet that carried a message; None if the message is not remembered."""
         journey = self._journeys.get(key)
         if journey is None:
             return None
@@ -276,9 +276,9 @@ def _late(crossing: Crossing, expires_s: int) -> Finding:
 
 
 def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
-    """Return an earlier message with the same source and identifier that is certainly another message.
+    """Return an earlier message with the same source and identifier that is certainly a different message.
 
-    It cannot be a copy of this message, even if this one was resent. Return None if there is none.
+    That is, it cannot be a copy of this message, even if this one was resent. Return None if there is none.
     """
     known = {each.last.digest for each in here}
     if crossing.digest is None or not known.isdisjoint((None, crossing.digest)):
@@ -364,7 +364,7 @@ def _by_number(crossing: Crossing) -> int:
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether a packet came before a crossing; a caller that works with rows also knows about later packets."""
+    """Whether a packet came no later than a crossing; a caller that works with rows may also pass a later packet."""
     return packet is not None and packet <= crossing.number
 
 

@@ -84,7 +84,7 @@ class Names:
 
 
 def destination_format_name(user: UserHeader) -> str | None:
-    """The format name of the destination queue: `PRIVATE=GUID\\00000011`.  [MS-MQMQ] 2.1"""
+    """Return the format name of the destination queue, as in `PRIVATE=GUID\\00000011`.  [MS-MQMQ] 2.1"""
     return _destination(user.destination_type, user.destination_queue, user.queue_manager_address)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a sequence that have crossed a hop, or never will.
+"""The numbers of a sequence that have crossed a hop, or that never will.
 
 The memory for them is limited, because anybody may have made the capture.
 """
@@ -14,7 +14,7 @@ from mqproto.base.ranges import Ranges
 class BoundedRanges(Ranges):
     """A set of at most `limit` ranges.
 
-    One range too many closes the lowest gap, as if the numbers in that gap had been added.
+    A range beyond this limit closes the lowest gap, as if the numbers in that gap had been added.
     """
 
     def __init__(self, limit: int = 1_000) -> None:

@@ -39,10 +39,10 @@ from mqproto.wire.layouts.base import base_header
 
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
-"""A row has at most this many characters of a body's text."""
+"""The largest number of characters of a body's text that a row holds."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
-"""The delivery of a message that is cut before the bytes that tell which of the two applies."""
+"""The value of `delivery` for a message that is cut before the bytes that tell which of the two it is."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")

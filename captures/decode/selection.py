@@ -24,7 +24,7 @@ GROUPS: Final = {
     - {Kind.MALFORMED, Kind.ENCRYPTED, Kind.CUT},
     "internal": frozenset({Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}),
 }
-"""Words that stand for several kinds of packets."""
+"""The kinds of packets that a single word stands for, keyed by the word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ ALL: Final = Selection()
 
 
 def kinds_named(words: list[str]) -> frozenset[Kind]:
-    """Return the kinds whose names begin with these words, ignoring case.
+    """Return the kinds whose names begin with any of these words, ignoring case.
 
     `UserMessage` and `internal` stand for groups of kinds.
 

@@ -43,7 +43,7 @@ SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of(
 """The smallest possible size of a transactional message, in bytes."""
 
 SMALLEST_FINAL_ACK: Final = 180
-"""Less than the least size of a FinalAck, in bytes."""
+"""A size in bytes that is smaller than that of any FinalAck."""
 
 
 class Lack(StrEnum):
@@ -62,7 +62,8 @@ PASSED_OVER: Final = "a later message may have passed it over"
 class Copy(NamedTuple):
     """A packet that carried a message.
 
-    It has the packet's hop, when and where it was seen, and whether the end that opened the connection sent it.
+    The fields say on which hop, when and where the packet was seen, and whether the end that opened the connection sent
+    it.
     """
 
     hop: Hop
@@ -108,7 +109,7 @@ class Told(NamedTuple):
 class Span(NamedTuple):
     """A time span in which up to `size_bytes` may have crossed unseen, and why.
 
-    sender: the queue manager that would have sent these bytes; None if any may have.
+    sender: the queue manager that would have sent these bytes; None if any queue manager may have.
     came_bytes: how many of these bytes may have reached the other end.
     recoverable_bytes: how many of these bytes may have been recoverable messages.
     place: the connection and the interface that lack the bytes.
@@ -126,7 +127,7 @@ class Span(NamedTuple):
     packet: int = NEVER
 
     def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
-        """Whether the span may hide a message of that size.
+        """Whether the span may hide a message of this size.
 
         If `ack` is given, the message must be recoverable and have come before that acknowledgment. The sender of an
         acknowledgment had received all earlier bytes of its connection, unless the acknowledgment is `ahead`.
@@ -181,7 +182,7 @@ class Silence(NamedTuple):
 
 
 Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
-"""The two queue managers, and the interface that saw them, that several connections have in common."""
+"""Identifies the connections between the same two queue managers that the same interface saw."""
 
 
 _Timed = TypeVar("_Timed", int, Silence)
@@ -218,7 +219,7 @@ class Sending:
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
 
     def lose(self, since_ns: int, facts: SessionFacts, size_bytes: int) -> None:
-        """Note bytes that are missing in one place, before a packet or inside it."""
+        """Record bytes that are missing in one place, before a packet or inside it."""
         hole = Hole(facts.number, since_ns, facts.time_ns, size_bytes, size_bytes)
         snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
         self.snapped = snapped and (self.snapped or not self.holes)
@@ -254,8 +255,8 @@ class Talk:
     place: the connection and the interface.
     begun: whether the capture covers the connection's session from its beginning; bytes may be missing.
     newest_ns: when the last packet was seen, in the order of packets.
-    skew_ns: the longest step back in time from one packet to the next, because the halves of a TAP may have separate
-        clocks. Packets after a gap do not count, because the reader may have held them back.
+    skew_ns: the longest step back in time from one packet to the next; there are such steps if the halves of a TAP have
+        separate clocks. Packets after a gap do not count, because the reader may have held them back.
     """
 
     hop: Hop
@@ -340,7 +341,9 @@ class Ways:
                 self._fall_silent(kept[node], lacking[node], silent)
 
     def _fall_silent(self, kept: list[Silence], spans: list[Span], more: Iterable[Silence]) -> None:
-        """Add silent ends; beyond the limit, turn the earliest into gaps, even if no new connection follows."""
+        """Add ends that fell silent; beyond the limit, turn the earliest into gaps, even if no new connection
+        follows.
+        """
         for each in _put_in_order(kept, more):
             until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
             _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender, place=each.place))
@@ -359,7 +362,7 @@ class Ways:
                 yield Span(Lack.LOST, last_ns, begun[place], sender=sender, place=at)
 
     def _begin(self, interface: int, first_ns: int) -> None:
-        """Note that an interface was active at this time."""
+        """Record that an interface was active at this time."""
         self._began_ns[interface] = min(first_ns, self._began_ns.get(interface, first_ns))
 
     def into(
@@ -393,7 +396,8 @@ class Ways:
         ack: Acknowledgment | Told,
         may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
-        """Return the gaps in which a message may have reached a queue manager unseen from those that had it first.
+        """Return the gaps in which a message may have reached a queue manager unseen, coming from those that had it
+        first.
 
         The message may have come directly or indirectly. A queue manager receives a message before passing it on. The
         order of events on two connections is known unless they are very close in time.
@@ -444,8 +448,8 @@ class Ways:
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
         after at least a second without an OrderAck. If a FinalAck ended this message, a new one passes it over at once.
-        Then every interface that saw this message leave must have a gap, and so must all ways to its destination; and
-        so must the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
+        In either case, every interface that saw this message leave must have a gap. So must all ways to its
+        destination, and the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
 
         Args:
             copies: the copies of this message, as they crossed.
@@ -513,7 +517,7 @@ class Ways:
         size_bytes: int,
         ack: Acknowledgment | Told | None = None,
     ) -> Iterator[Span]:
-        """Yield the spans that may hide a message of that size between two times.
+        """Yield the spans that may hide a message of this size between two times.
 
         Times of different interfaces are not compared.
         """
@@ -666,7 +670,7 @@ def _put_rest(
 ) -> None:
     """Add the gap after an end's last packet.
 
-    It holds how much the end may have sent there, and how much of that may have arrived.
+    The gap states how much the end may have sent there, and how much of that may have arrived.
     """
     assert sending.last_ns is not None
     if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:

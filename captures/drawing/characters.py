@@ -1,4 +1,4 @@
-"""Draws a ladder as text, for terminals, with the rows that ladder.py draws as SVG."""
+"""Draws a ladder as text for terminals, from the same rows that ladder.py draws as SVG."""
 
 from __future__ import annotations
 

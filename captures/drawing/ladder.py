@@ -1,4 +1,4 @@
-"""A ladder: participants as columns, and what passes between them as rungs, from top to bottom in order.
+"""A ladder: its columns are participants, and its rungs, in order from top to bottom, are what passes between them.
 
 This module has the elements of a ladder and draws it as SVG; characters.py draws it as text.
 """

@@ -39,8 +39,8 @@ class Sheet:
     """The area to draw on.
 
     width: the whole width.
-    edge: the free space at the top and at the bottom, added up.
-    side: the free space at the left and at the right, added up.
+    edge: the free space at the top and at the bottom together.
+    side: the free space at the left and at the right together.
     row: the height of a row.
     dense_row: the height of a row if there are at least `dense_rows` rows.
     column: the greatest distance between columns.
@@ -75,13 +75,13 @@ class Room(NamedTuple):
         return abs(self.x - point[0]) < self.width / 2 and abs(self.y - point[1]) < self.height / 2
 
     def is_within(self, width: float, height: float) -> bool:
-        """Whether the area is completely inside a picture of that size."""
+        """Whether the area is completely inside a picture of this size."""
         fits = self.width / 2 <= self.x <= width - self.width / 2
         return fits and self.height / 2 <= self.y <= height - self.height / 2
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
-    """Return the middle of each queue manager, by its key, and the height of the whole map.
+    """Return the middle of each queue manager in a mapping from its key, and the height of the whole map.
 
     Queue managers are placed from left to right by the number of hops; those at the same distance are placed below one
     another. If there are too many columns, they go downwards instead, a few side by side.
@@ -141,7 +141,7 @@ def label_lines(label: str) -> list[str]:
 
 
 def ranks(ways: Sequence[Way]) -> dict[str, int]:
-    """Return each queue manager's distance, in hops, from where the messages begin their path, by its key.
+    """Map each queue manager's key to its distance, in hops, from where the messages begin their path.
 
     Each group of connected queue managers begins at 0.
     """

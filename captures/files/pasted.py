@@ -10,8 +10,8 @@ numbers         a list in other brackets or without any: PowerShell, Go, Rust, J
 escaped string  C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Raw packets contain control characters. In text the only ones are white space, which tells the two apart. The
-base of digits is not evident: the first reading that contains a packet counts.
+Raw packets contain control characters; in text, the only ones are white space. That tells the two apart. The base of
+the digits is not evident, so the first reading that contains a packet counts.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ def _numbers(text: str, where: str) -> bytes | None:
 
 
 def _number(item: str) -> int | None:
-    """Return the byte that a number stands for, perhaps with a sign, as in Java; None if it is not a byte."""
+    """Return the byte that a number, perhaps with a sign as in Java, stands for; None if it is not a byte."""
     found = _BYTE.fullmatch(item)
     if found is None:
         return None

@@ -33,7 +33,7 @@ ZSTANDARD_HEAD_BYTES: Final = 18
 """The largest size of the head of a Zstandard frame, in bytes.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
-"""The ticks per second, by the number at the start of a pcap file, read in the file's byte order."""
+"""The ticks per second, keyed by the number at the start of a pcap file, read in the file's byte order."""
 FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
@@ -90,14 +90,13 @@ _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
 """Matches the start of an ETL file: the first 72 bytes belong to its first buffer, and the head of the trace follows.
 """
 HEAD_BYTES: Final = _TAR_AT + 5
-"""How many bytes suffice to tell all of these apart."""
+"""How many bytes at the start of a file suffice to tell all of these kinds of files apart."""
 
 
 def foreign(head: bytes) -> str | None:
-    """Return what an unreadable file with this head is, and what to do with it, as in `a ZIP archive:
-    ...`.
+    """Return what an unreadable file with this head is, and what to do with it; None if that is unknown.
 
-    Return None if that is unknown.
+    An example is `a ZIP archive: ...`.
     """
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"

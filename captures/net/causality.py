@@ -16,11 +16,12 @@ cases:
   only the WAITING limits count. When these bytes are given up, so is the other side's hole. If
   bytes after the hole have arrived, they go out first, and report the hole. Otherwise the chunk
   goes out *ahead*: its sender had bytes that the capture has not shown.
-* Nothing at all has arrived from the other side since then. That side is then *absent*: it is not
-  in the capture, or no longer. Everything goes out ahead without waiting until the other side is
-  seen again. So a one-sided capture waits briefly, and then costs no more than any other.
-* Both queues wait for each other. This takes a segment that was sent again, with a later number
-  than the first time, and whose first copy was not captured. That number bounds only this copy, not
+* Nothing at all has arrived from the other side since the chunk was queued. That side is then
+  *absent*: it is not in the capture, or no longer. Everything goes out ahead without waiting until
+  the other side is seen again. So a one-sided capture waits briefly, and then costs no more than
+  any other.
+* Both queues wait for each other. This happens only if a segment was sent again with a later number
+  than the first time, and its first copy was not captured. That number bounds only this copy, not
   the bytes, which existed before. The chunk that was captured later is the copy; it goes first, and
   ahead.
 

@@ -110,7 +110,7 @@ class Segments:
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """Note that `count` more of the other side's bytes have arrived; by default, all bytes that it has sent."""
+        """Record that `count` more of the other side's bytes have arrived; by default, all bytes that it has sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence
@@ -191,7 +191,7 @@ class TcpConversation:
             raise UsageError(f"the {sender.value} sends on a connection that is not open for it")
 
     def _leave(self, sender: Side, flags: int) -> bytes:
-        """Return a segment as a frame, and note that it arrives at once."""
+        """Return a segment as a frame, and record that it arrives at once."""
         frame = self._segments.leave(sender, flags)
         self._segments.arrive(sender.other)
         return frame

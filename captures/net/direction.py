@@ -225,7 +225,7 @@ class Direction:
             self.stream.ending = Ending.RESET
 
     def acknowledged(self, number: int, *, first: bool) -> None:
-        """Note that the receiver has everything before this number.
+        """Record that the receiver has everything before this number.
 
         Args:
             first: whether the acknowledgment answers our SYN, so that the stream begins here.

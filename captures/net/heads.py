@@ -49,7 +49,7 @@ def chain_in(data: bytes) -> int | None:
 
 
 def head_in(data: bytes) -> tuple[int | None, int]:
-    """Return the offset and the size of the first possible packet whose next head is not wholly in the data.
+    """Return the offset and the size of the first possible packet whose following head is not wholly in the data.
 
     If there is none, the offset is None. At most TRIES_COUNT heads are tried.
     """

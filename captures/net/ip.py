@@ -28,7 +28,7 @@ MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
 """The largest number of fragments of a packet.
 
-In good faith nobody makes more, and each fragment is compared with the others.
+Nobody makes more in good faith, and each fragment has to be compared with the others.
 """
 MAX_PARTIAL_COUNT: Final = 256
 """The largest number of packets that may wait for fragments; beyond this, the oldest is given up."""

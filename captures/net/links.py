@@ -23,7 +23,7 @@ VLAN_TAGS: Final = frozenset({0x8100, 0x88A8, 0x9100})
 MAX_TAGS: Final = 4
 
 FAMILIES: Final = frozenset({2, 10, 24, 28, 30})
-"""The numbers of IPv4 and IPv6 in a loopback's header, by operating system."""
+"""The numbers that stand for IPv4 and IPv6 in a loopback's header, on any operating system."""
 
 Held = tuple[int, int]
 """An EtherType, and the offset of the content that it announces."""

@@ -31,7 +31,7 @@ COMPARED_COUNT: Final = 1_024
 PIECE_COST_BYTES: Final = 200
 """The cost of keeping a piece, in bytes, in addition to its own bytes."""
 AHEAD_COUNT: Final = 32
-"""The largest number of frames by which a second copy may come later."""
+"""The largest number of frames by which a second copy may come after the first."""
 
 KEPT_COUNT: Final = 128
 """The number of frames that are kept, to be checked before a fault is reported."""
@@ -126,7 +126,7 @@ class Recent:
         return position
 
     def contradicted_by(self, position: int, data: bytes) -> Frame | None:
-        """Return the frame from which other bytes were read at this position; None if none is known."""
+        """Return the frame from which different bytes were read at this position; None if none is known."""
         for at, known, frame in reversed(self._pieces):
             if at + len(known) <= position:
                 break
@@ -173,7 +173,7 @@ class DamagedCopies:
     """Finds frames that are damaged copies of other frames.
 
     Attributes:
-        passed: maps the number of each frame that is to be passed over to the intact frame.
+        passed: the intact copies of the frames that are to be passed over, keyed by the numbers of the latter.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class DamagedCopies:
         return 0 < behind <= JUMP_LIMIT_BYTES
 
     def compare(self, frame: Frame, segment: Segment, before: Iterable[Caught]) -> None:
-        """Look for copies of a segment that differ.
+        """Look for copies of a segment that differ from it.
 
         Args:
             before: earlier segments at the same place, the latest first, up to AHEAD_COUNT.

@@ -124,7 +124,7 @@ class Sender(Direction):
         self.stream.from_start = from_start
 
     def end_with(self, finish: int | None, ending: Ending) -> None:
-        """Note how this end stopped sending.
+        """Record how this end stopped sending.
 
         Args:
             finish: the sequence number of the FIN, if there was one, counted from the beginning without wrapping
@@ -134,7 +134,7 @@ class Sender(Direction):
         self.stream.ending = ending
 
     def hear(self, base: int | None, acknowledged: int | None) -> None:
-        """Note, in one call, how far the other side has acknowledged our bytes.
+        """Record, in one call, how far the other side has acknowledged our bytes.
 
         Args:
             base: the first acknowledged number, if it came before our first segment.
@@ -143,16 +143,16 @@ class Sender(Direction):
         self._base, self._acknowledged = base, acknowledged
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether a payload with this sequence number comes exactly next.
+        """Whether a payload with this sequence number directly continues the bytes so far.
 
-        For None, return whether the next number is known. The caller makes sure that nothing is waiting.
+        If the number is None, return whether the next number is known. The caller makes sure that nothing is waiting.
         """
         if self._next is None:
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
     def take_more(self, sizes: Sequence[int], pieces: Callable[[int], Iterable[tuple[bytes, Frame]]]) -> None:
-        """Add several payloads at once, each of which follows exactly after the one before it.
+        """Add several payloads at once, each of which directly follows the one before it.
 
         Args:
             sizes: the sizes of the payloads in bytes.

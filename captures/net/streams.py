@@ -115,7 +115,7 @@ class Reassembler:
         return arrivals
 
     def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
-        """Note that another frame has an intact copy of a damaged segment that was fed."""
+        """Record that another frame has an intact copy of a damaged segment that was fed."""
         if damaged.interface.number in self._halves:
             damaged = self._halves[damaged.interface.number].put_right(damaged)
         connection = self._connections[ends_of(segment.source, segment.destination)]
@@ -193,7 +193,7 @@ class Connection:
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
-        """Note that a damaged frame from this source has an intact copy in another frame."""
+        """Record that a damaged frame from this source has an intact copy in another frame."""
         stream = self.view(damaged.interface).pair(source)[0].stream
         stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 

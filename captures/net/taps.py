@@ -4,10 +4,10 @@ The first segments of a capture show them. A full-duplex TAP has an interface fo
 shows a TAP if no connection has both directions at one interface, and some connection has one direction at one
 interface and the other at another.
 
-The interfaces of a bond, or a team, take turns, by segment or by connection and direction. Then bytes at one of them
-continue at the other, or are acknowledged there, again and again. Almost nothing was seen at both, because each has
-exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is examined
-to its end, one turn is enough.
+The interfaces of a bond, or a team, take turns, by segment or by connection and direction. Then, again and again, bytes
+that were seen at one of them are continued or acknowledged at the other. Almost nothing was seen at both, because each
+has exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is
+examined to its end, one turn is enough.
 
 If the clocks of two such interfaces differ, the times of one are corrected, so that one clock tells all times.
 Acknowledgments show how far apart the clocks are, to within a round trip.
@@ -43,7 +43,7 @@ Some may be seen at both, because resent segments may take the other interface.
 
 
 class Half(NamedTuple):
-    """The interface as which a half of a TAP or a bond is read.
+    """The interface that a half of a TAP or of a bond is read as.
 
     ahead_ns: how far this half's own clock is ahead of that interface's clock.
     """
@@ -52,7 +52,7 @@ class Half(NamedTuple):
     ahead_ns: int = 0
 
     def put_right(self, frame: Frame) -> Frame:
-        """Return a frame of this half as a frame of the interface as which it is read."""
+        """Return a frame of this half as a frame of the interface that the half is read as."""
         time_ns = frame.time_ns and frame.time_ns - self.ahead_ns
         return frame._replace(interface=self.interface, time_ns=time_ns)
 
@@ -62,7 +62,7 @@ class Taps:
 
     Attributes:
         looked_at: the frames that were taken so far.
-        halves: maps the number of an interface of a TAP or a bond to the interface as which it is read.
+        halves: maps the number of an interface of a TAP or a bond to the interface that it is read as.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _Turns:
         self._both: Counter[tuple[int, int]] = Counter()
 
     def meet(self, interface: Interface) -> None:
-        """Note that a frame of this interface was seen."""
+        """Record that a frame of this interface was seen."""
         self._interfaces.setdefault(interface.number, interface)
 
     def take(self, segment: Segment, here: int) -> None:

@@ -82,7 +82,7 @@ def encode_frame(segment: Segment, identification: int) -> bytes:
 
     Args:
         segment: its headers, options and payload must fit in 65,535 bytes.
-        identification: numbers the packets of one host, 16 bits.
+        identification: a 16-bit number, by which the packets of one host are distinguished.
     """
     source, destination = socket.inet_aton(segment.source.host), socket.inet_aton(segment.destination.host)
     header_bytes = TCP_HEADER.size + len(segment.options)

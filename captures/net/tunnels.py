@@ -139,7 +139,7 @@ def _ethernet(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _snap(data: bytes, at: int) -> Layer:
-    """Read SNAP, [IEEE 802] 9.2.3; bridges use the second number for Ethernet."""
+    """Read SNAP, [IEEE 802] 9.2.3: an EtherType follows an OUI of 0, or of 0xF8, which bridges use."""
     number = int.from_bytes(data[at + 3 : at + 8].ljust(5, b"\xff"), "big")
     if number >> 16 in (0, 0xF8):
         return Layer(Kind.TYPE, number & 0xFFFF, at + 8)

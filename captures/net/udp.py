@@ -21,7 +21,7 @@ def encode_datagram(
     """Return a datagram as an Ethernet frame with correct checksums.
 
     Args:
-        identification: numbers the packets of one host, 16 bits.
+        identification: a 16-bit number, by which the packets of one host are distinguished.
 
     Raises:
         UsageError: an address is not IPv4, or the payload has more than 65,507 bytes.

@@ -28,7 +28,7 @@ from mqproto.captures.net.tcp import (
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
-"""The greatest length that an IP packet can state; a longer packet states 0, as kernels make it do."""
+"""The greatest length that an IP packet can state; a longer packet states 0, as it does when a kernel makes it."""
 LATEST: Final = 3
 """The maximum number of segments of a connection that may overtake its SYN."""
 
@@ -101,7 +101,7 @@ def coalesced(
 
 
 def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """Split segments with more payload than this into several with the same time.
+    """Split each segment with more than `size_bytes` of payload into several with the same time.
 
     A network card does the same.
     """

@@ -1,6 +1,6 @@
 """The fields that Wireshark registers, with the details that it shows.
 
-Each field comes once, by its filter name.
+Each field comes once, under its filter name.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def table_name(key: tuple[type, str]) -> str:
 
 
 def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
-    """Return all fields of some layouts, by name.
+    """Return all fields of some layouts, keyed by name.
 
     Args:
         roots: each layout, preceded by the prefix of its fields' names: `msmq.ping.`, `msmq.`.

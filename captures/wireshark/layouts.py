@@ -36,7 +36,7 @@ from mqproto.wire.schema.record import Record
 INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
 """The format codes of `struct` for unsigned numbers, with their sizes in bytes."""
 CASES: Final = {"uint32": ".identifier", "guid": ".guid", "string": ".name"}
-"""The suffixes that are added to a field's name, by kind, if the layout allows several kinds; a Wireshark field has
+"""For each kind, the suffix that is added to a field's name if the layout allows several kinds; a Wireshark field has
 only one kind.
 """
 
@@ -140,7 +140,7 @@ class _Walk:
         self.target.lines.append("  " * self.depth + line)
 
     def part(self, part: Any, name: str, suffix: str = "") -> None:
-        """Emit the code that reads a part, and note its fields."""
+        """Emit the code that reads a part, and record its fields."""
         named = f'this, "{checked(name)}"' if name else "this"
         match part:
             case Must():

@@ -23,7 +23,7 @@ BOUNDS_S: Final = (
     1.0,
     2.5,
 )
-"""The upper bounds of the histogram's ranges, in seconds. They cover disks that do not flush as well as very slow
+"""The upper bounds of the histogram's ranges, in seconds. They cover both disks that do not flush and very slow
 ones.
 """
 

@@ -60,7 +60,7 @@ def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
 
 
 def brief(seconds: float | None) -> str:
-    """Return a duration that is usually short as text: `0.3 ms`, `42 ms`, `1.5 s`; an empty text for None."""
+    """Return a duration, usually a short one, as text: `0.3 ms`, `42 ms`, `1.5 s`; an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 0.9995:

@@ -40,8 +40,8 @@ _DAY_ZERO_MS: Final = 693_593 * _MS_PER_DAY
 """The time from the beginning of the year 1 to 30 December 1899, in milliseconds."""
 _FIRST_DAY: Final = -657_435
 _LAST_DAY: Final = 2_958_466
-"""The limits, both exclusive, for the number of days in a VT_DATE, which allow the years 100 to 9999. [MS-OAUT]
-2.2.25
+"""The limits for the number of days in a VT_DATE; both are exclusive, and allow the years 100 to
+9999. [MS-OAUT] 2.2.25
 """
 
 
@@ -231,5 +231,5 @@ BY_NUMBER: Final = {
         _bytes(VT_ARRAY | 17, "VT_ARRAY|VT_UI1"),
     )
 }
-"""The body types that have a published form, by number."""
+"""The body types that have a published form, keyed by number."""
 BY_NAME: Final = {variant.name: variant for variant in BY_NUMBER.values()}

@@ -213,7 +213,7 @@ TYPES: Final = {
         SimpleType("base64Binary", _parse_bytes, _form_bytes),
     )
 }
-"""The simple types, by name; `char` and `guid` are from .NET."""
+"""The simple types, keyed by name; `char` and `guid` are from .NET."""
 
 
 def parse(name: str, text: str) -> Value:

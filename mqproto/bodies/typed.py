@@ -31,7 +31,7 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""For these body types of automation.py, the simple type of the text; the others take numbers or bytes."""
+"""The simple type of the text for some body types of automation.py; the others take numbers or bytes."""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:

@@ -1,8 +1,8 @@
 """The owner and the outcome of a message.
 
-This module has the words for them, and the only function that chooses a word. `Evidence` is gathered from the available
-stores, document history, journals and logs. A gateway has only the history, so it uses coarser words (`State`) than an
-audit (`End`). Each end corresponds to one state.
+This module defines the words for them, and the only function that chooses one. `Evidence` is gathered from the
+available stores, document history, journals and logs. A gateway has only the history, so it uses coarser words
+(`State`) than an audit (`End`). Each end corresponds to one state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mqproto.turn.effects import QueueKind
 BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"
 IN_DOUBT: Final = "in doubt"
-"""The mark of those copies in the error queue whose message may have been processed."""
+"""The mark on copies in the error queue whose message may have been processed."""
 RECEIVED: Final = "ACK_RECEIVE"
 RESOLVED: Final = "RESOLVED"
 """The text that replaces a message class after an operator has settled a dead letter for good (`mqproto failed
@@ -64,12 +64,14 @@ class End(StrEnum):
     ERASED = "erased by an operator"
     """The message had failed, and `mqproto failed erase` has deleted its body."""
     COPY_TAKEN = "taken from an error queue or an in-doubt queue"
-    """An operator took the copy from that queue; its node has logged when and how."""
+    """An operator took the copy from the error queue or in-doubt queue; the node of that queue has logged when
+    and how.
+    """
     RECEIVED = "received"
     """A program that is not a trigger has received the message from its queue."""
     DEAD_LETTER = "a dead letter"
     LETTER_IN_DOUBT = "a dead letter in doubt"
-    """The lifetime ended, or an operator ended the message, after its consumer was called and did not answer."""
+    """The message's lifetime ended, or an operator ended the message, after a call that its consumer did not answer."""
     LETTER_TAKEN = "a dead letter that was taken"
     """An operator took the dead letter from its queue; its node has logged when and how."""
     IN_ITS_QUEUE = "in its queue"
@@ -149,7 +151,7 @@ class Ended(NamedTuple):
 class Evidence:
     r"""All that is known about one message.
 
-    queue: the queue that it was handed in for, such as `destination\orders`.
+    queue: the queue that it was submitted for, such as `destination\orders`.
     key: the producer's id; empty if there is none.
     names: its identifiers, the present one last; it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
@@ -172,7 +174,7 @@ class Evidence:
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
-    destination_is_here: whether the store of the destination, which has it in that case, was read.
+    destination_is_here: whether the destination's store was read; if `retained`, that store has the message.
     removals: the removals of its failed copies.
     deeds: operators' actions, by the identifier of the copy.
     """
@@ -220,7 +222,7 @@ class Evidence:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the message was a dead letter, or was attempted.
+        """Whether the message became a dead letter, or an attempt was made to process it.
 
         If so, it may have been sent again as another message.
         """
@@ -236,12 +238,12 @@ class Evidence:
         return None if goes_on else last
 
     def sent_again(self, name: str) -> None:
-        """Note that the message was sent again. Its new identifier, `name`, is empty as long as it is unknown."""
+        """Record that the message was sent again. Its new identifier, `name`, is empty as long as it is unknown."""
         self.names.append(name)
         self.attempted = False
 
     def found(self, kind: QueueKind | None, node: str, queue: str, *, is_letter: bool = False) -> None:
-        """Note that a store has the message in this queue."""
+        """Record that a store has the message in this queue."""
         if kind is QueueKind.FINAL:
             self.retained = True
         elif kind is not QueueKind.LOCAL:
@@ -294,9 +296,9 @@ def end_of(known: Evidence) -> End:
 def state_of(known: Evidence) -> State:
     """Return the state that a producer sees.
 
-    If no store has the message, it follows from the history's last entry.
+    If no store has the message, its state follows from the history's last entry.
 
-    If a trigger has no history, a producer learns only that the trigger received the message, as with any other
+    If a trigger has no history, a producer learns only that the trigger received the message, as it would of any other
     program.
     """
     if known.confirmed == RECEIVED and not (known.told or known.resolved):

@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """The decision whether a message is new for its consumer, a duplicate, or in doubt."""
+    """The decision on whether a message is new for its consumer, a duplicate, or in doubt."""
 
     NEW = "new"
     """The message is processed and then acknowledged."""
@@ -124,7 +124,7 @@ deliveries.
 
 
 def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
-    """Return whether the message is given up at this delivery, and reported as a retrieval failure.
+    """Return whether the consumer gives up on the message at this delivery and reports a retrieval failure.
 
     Args:
         limit: the maximum number of deliveries of a message.

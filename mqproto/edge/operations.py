@@ -28,7 +28,7 @@ FIRST_NUMBERED: Final = 32
 LAST: Final = 63
 IDENTIFIERS: Final = 256
 HALF: Final = IDENTIFIERS // 2
-"""A number of steps. An identifier that is this far behind the newest one has expired."""
+"""The number of steps behind the newest identifier at which an identifier has expired."""
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
@@ -93,7 +93,7 @@ class Answer(Enum):
     PERFORM = "perform"
     """The operation is new."""
     REPEAT = "repeat"
-    """The operation was performed before; the invoker gets the outcome of that time."""
+    """The operation was performed before; the invoker gets its outcome again."""
     WAIT = "wait"
     """The operation is being performed; the invoker gets the outcome when it is complete."""
     REFUSE = "refuse"
@@ -267,7 +267,7 @@ class Invoker:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the performer would still remember all outstanding operations after one more was begun."""
+        """Whether the performer would still remember all outstanding operations if one more were begun."""
         oldest = next(iter(self._pending), None)
         return oldest is None or behind(oldest, self._following) < self._profile
 
@@ -295,7 +295,7 @@ class Invoker:
         self._following = identifier
 
     def may_retry(self, identifier: int) -> bool:
-        """Whether the performer still knows whether it has performed a pending operation.
+        """Whether the performer can still tell if it has performed a pending operation.
 
         If not, another invocation might perform it twice, and only a person can decide what to do.
         """
@@ -310,7 +310,7 @@ class Invoker:
         return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
 
     def end(self, identifier: int) -> Pending | None:
-        """End an operation, because its outcome is known or it was given up.
+        """End an operation, because its outcome is known or the operation was abandoned.
 
         Return None if it had already ended.
         """

@@ -96,8 +96,8 @@ class DirectName:
 class PublicName:
     """A queue named by its GUID in the directory: `PUBLIC=GUID`.  [MS-MQMQ] 2.1.3
 
-    The ABNF has no journal of a public queue, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7), so `;JOURNAL` is read and
-    printed.
+    The ABNF has no form for the journal of a public queue, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7), so `;JOURNAL` is
+    read and printed.
     """
 
     guid: Guid
@@ -256,7 +256,7 @@ FormatName: TypeAlias = SingleName | MultipleElementName
 def direct_name(path: PathName) -> DirectName:
     """Return the direct format name for a path name.
 
-    It has TCP for an IP address, and OS for a computer's name.
+    The name uses TCP for an IP address, and OS for a computer's name.
     """
     try:
         return DirectName(Protocol.TCP, path.computer, *path.local)

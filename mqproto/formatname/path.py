@@ -1,7 +1,7 @@
 r"""Path names, with which people name a queue: `server\private$\orders`.  [MS-MQMQ] 2.1.1
 
 A path name and a direct format name both end with the queue's name on its computer, which is a `LocalName`. MSMQ
-ignores case when it compares names. Here they keep the case in which they were written, except for keywords, which
+ignores case when it compares names. This module keeps the case in which names were written, except for keywords, which
 have one canonical form.
 """
 
@@ -55,7 +55,7 @@ class Scope(StrEnum):
 class LocalName(NamedTuple):
     """A queue's name on its own computer.  [MS-MQMQ] 2.1.1
 
-    It consists of QueueName with its scope, and its subqueue or journal.
+    It consists of QueueName, its scope, and its subqueue or journal.
     """
 
     queue: str

@@ -102,7 +102,7 @@ def _what_was_meant(text: str, keyword: str) -> str:
 def _offer(text: str, *protocols: Protocol) -> str | None:
     """Return the reason why a text is wrong, with the direct name that was probably meant.
 
-    Return None if there is no such name. The name has the first of these protocols with which it can be written.
+    Return None if there is no such name. The name uses the first of `protocols` with which it can be written.
     """
     if meant := guess(text):
         for protocol in protocols:

@@ -83,7 +83,7 @@ def response_from_wire(
     """Return the name that Flags.RQ and ResponseQueue stand for; None if there is none.
 
     Raises:
-        FormatNameError: the queue is on the computer of the administration queue, whose GUID is not known.
+        FormatNameError: the queue is on the administration queue's computer, and that computer's GUID is not known.
     """
     if queue_type == SAME_AS_ADMIN_QUEUE:
         return admin
@@ -94,8 +94,9 @@ def response_from_wire(
 
 
 def element_to_wire(name: SingleName) -> MqfFormatNameElement:
-    """Return the element of a MultiQueueFormatHeader for a name. It does not carry the domain of a list. [MS-MQMQ]
-    2.2.18.1.4
+    """Return the element of a MultiQueueFormatHeader for a name. [MS-MQMQ] 2.2.18.1.4
+
+    The element does not carry a distribution list's domain.
 
     Raises:
         FormatNameError: the name cannot be an element.
@@ -132,9 +133,9 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
 
 
 def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
-    """Return the header of a message of which each of these queues gets a copy.  [MS-MQMQ] 2.2.20.1
+    """Return the header for a message that is copied to each of these queues.  [MS-MQMQ] 2.2.20.1
 
-    The list is sorted, and has each name only once, even if it was given in different case. [MS-MQDMPR] 3.1.7.3.8
+    The list is sorted, and contains each name only once, even if it was given in different case. [MS-MQDMPR] 3.1.7.3.8
 
     Raises:
         FormatNameError: a packet cannot list one of the names.

@@ -1,7 +1,7 @@
 """The loop that carries out each batch of every queue manager, in an order that is safe.
 
-Nodes run it with sockets and a disk; worlds and tests run it with other hands. No other code determines the order of
-commits and sends.
+Nodes run it with sockets and a disk; worlds and tests run it with another implementation of `Hands`. No other code
+determines the order of commits and sends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hands(Protocol):
     def commit(self, writes: Writes) -> int:
         """Put all writes on disk, in one transaction with one flush.
 
-        Return the bytes that all messages take after that.
+        Return the number of bytes that all messages then occupy.
 
         Any exception ends the batch: none of its bytes, answers or notes are sent.
         """

@@ -167,7 +167,7 @@ class AcknowledgedMessages:
         self.decide(*self._place_of(sequence, body), word)
 
     def decide(self, queue: int, place: int, word: Word) -> None:
-        """Read the message that a word is about, and act on the word after that.
+        """Read the message that a word is about, and then act on the word.
 
         A FinalAck's word replaces others.
         """
@@ -286,10 +286,11 @@ class Confirmations:
         self._acknowledged = acknowledged
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
-        """Process a message that has a class if it is an OrderAck or a FinalAck. Return whether it was one.
+        """If a message with a class is an OrderAck or a FinalAck, process it. Return whether it was one.
 
-        It counts only if its source is the destination of the sequence. The neighbor that brings it must be that queue
-        manager, or be declared to bring that queue manager's messages. Our messages may take another route there.
+        An acknowledgment counts only if its source is the destination of the sequence. The neighbor that brings it must
+        be that queue manager, or be declared to bring that queue manager's messages. Our messages may take another
+        route there.
         """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
@@ -404,7 +405,7 @@ class Confirmations:
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
     ) -> bool:
-        """Note that all messages of a sequence up to a number have arrived. Return whether that is new to us.
+        """Record that all messages of a sequence up to a number have arrived. Return whether that is new to us.
 
         named: whether the OrderAck names the sequence.
         """

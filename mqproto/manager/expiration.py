@@ -22,7 +22,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""The longest time, in seconds, between two checks of the clock; it is limited because somebody may set the clock."""
+"""The longest time, in seconds, between two checks of the clock, which somebody may set in the meantime."""
 
 
 class Expiration:
@@ -47,7 +47,8 @@ class Expiration:
         self.asks_store = True
         """Whether to ask the store. True at the start, because messages expired while the node was down."""
         self.overlooked: list[ReadPage] = []
-        """For each sequence, the page at which the search continues for expired messages that the store does not list.
+        """For each sequence, the page at which to continue the search for expired messages that the store does not
+        list.
         """
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
@@ -115,7 +116,7 @@ class Expiration:
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
         """Return the requests to the store.
 
-        They must follow all other pages, because other pages change the store.
+        They must come after all other pages, because other pages change the store.
         """
         if self.overlooked:
             return self.overlooked[:1]

@@ -1,10 +1,10 @@
-"""The MessageIDHistoryTable, which remembers the messages that came before.
+"""The MessageIDHistoryTable, which remembers the messages that have arrived.
 
 [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
-A message comes twice if it was on its way when a connection broke, and at most one window of messages is on its way. So
-each sender's newest messages are always remembered: twice the window of the neighbor that brings them. Older ones are
-remembered for half an hour, as long as the table has room:
+A message can arrive twice if it was on its way when a connection broke, and at most one window of messages is on its
+way. So each sender's newest messages are always remembered, up to twice the window of the neighbor that brings them.
+Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
@@ -90,7 +90,7 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest `remembered` of the neighbors that brought the sender's messages before."""
+    """The largest `remembered` of the neighbors that used to bring the sender's messages."""
 
     @property
     def spare(self) -> int:
@@ -128,7 +128,7 @@ class SenderHistory:
     def brought_by(self, bringer: Bringer | None) -> None:
         """Set the neighbor that brings the sender's messages from now on.
 
-        Some may still come from the previous one.
+        Some messages may still come from the previous neighbor.
         """
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
@@ -152,7 +152,7 @@ class MessageIdHistory:
     A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares only the ordinal, but then a
     sender's messages would be dropped because of another sender's messages with the same ordinals.
 
-    A message for others may rightly come twice: if the route beyond us changes, it comes back with more hops than
+    A message for others may legitimately come twice: if the route beyond us changes, it comes back with more hops than
     before. By the letter of 3.1.5.8.1, the only copy would be discarded. So it is a duplicate only if it has no more
     hops than an earlier copy. Hop counts are kept only in memory; after a restart, the destination drops remaining
     duplicates.
@@ -214,7 +214,7 @@ class MessageIdHistory:
         self._bringer = bringer
 
     def came_before(self, source: Guid, ordinal: int, hop_count: int | None, *, recoverable: bool) -> bool:
-        """Whether this message came before.
+        """Whether this message has come before.
 
         hop_count: the hop count of a message for another queue manager; None for a message to us.
         """
@@ -243,7 +243,7 @@ class MessageIdHistory:
         recoverable: bool,
         hop_count: int | None = None,
     ) -> bool:
-        """Return whether this message came before, and remember it.  3.1.5.8.1, 3.1.5.8.2
+        """Return whether this message has come before, and remember the message.  3.1.5.8.1, 3.1.5.8.2
 
         Entries for recoverable messages to us survive a crash, as do the messages. `hop_count` is as for `came_before`.
         """
@@ -423,5 +423,5 @@ def _count(senders: Iterable[SenderHistory]) -> int:
 
 
 def _all_but(count: int, senders: list[SenderHistory]) -> Group:
-    """Return a group with all messages of these senders except the newest `count` of all."""
+    """Return a group with all messages of these senders, except for the `count` newest of them."""
     return Group([(sender, len(sender.arrivals)) for sender in senders], max(0, _count(senders) - count))

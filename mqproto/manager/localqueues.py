@@ -37,7 +37,7 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """The queue manager that hosts a queue or connects a foreign system, by the GUID of the public queue or the
+        """The queue managers that host public queues or connect foreign systems, keyed by the GUID of the queue or
         system.
         """
         self.ages = Durations(AGE_BOUNDS_S)
@@ -47,8 +47,8 @@ class LocalQueues:
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
-        """The queues by GUID and by whether the message is transactional; that selects one of the two queues of a
-        foreign system.
+        """The queues, keyed by GUID and by whether the message is transactional; the latter selects one of the two
+        queues of a foreign system.
         """
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
@@ -294,7 +294,7 @@ class LocalQueues:
         return not queue.count and self._by_name.get(queue.name.lower()) is not queue
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
-        """Return the lane with this number in the store, after the queue that has it; None if there is none."""
+        """Return the queue and its lane that has this number in the store; None if there is none."""
         for queue in self:
             for lane in queue.lanes:
                 if lane.queue == number:

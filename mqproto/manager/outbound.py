@@ -51,8 +51,8 @@ class Outbound:
         self._wayless: dict[Guid, list[OutgoingQueue]] = {}
         """The queues and sequences to queue managers that are neither declared nor met."""
         self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
-        """Those queues of `_by_manager` that lead to undeclared queue managers; the one that has been unused for
-        longest comes first.
+        """Those queues of `_by_manager` that lead to undeclared queue managers; the one that has been unused for the
+        longest time comes first.
         """
         self._strangers_hosts: set[str] = set()
         self.acknowledge = self._acknowledge
@@ -185,7 +185,7 @@ class Outbound:
             self._wayless.setdefault(manager, []).append(queue)
 
     def lead(self, sequence: OutgoingSequence, host: str | None) -> None:
-        """Choose the way of a sequence: to the host in its direct name, or to its queue manager."""
+        """Choose the next hops of a sequence: those to the host in its direct name, or those to its queue manager."""
         manager = sequence.destination_manager
         hops = self._way_to(manager) if manager is not None else ()
         if host is not None:
@@ -211,7 +211,7 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def pass_on(self, queue: OutgoingQueue, rows: list[MessageRow], names: Sequence[MessageName]) -> None:
-        """Add others' transactional messages, of which the queue has no copies, to a queue."""
+        """Add other senders' transactional messages to a queue that has no copies of them."""
         queue.pass_on(rows, names, self._desk.writes)
         self._neighbours.wake(queue)
 
@@ -223,9 +223,9 @@ class Outbound:
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
         """Return where to send acknowledgments: to a direct name only if it can lead to the message's sender.
 
-        A queue manager takes a direct name without a GUID for a name of its own queue (3.1.5.8.5). So if several queue
-        managers share the address from which the message came, only the GUID tells them apart. Acknowledgments for a
-        stranger are sent on a session with it, whatever name they have.
+        A queue manager treats a direct name without a GUID as the name of one of its own queues (3.1.5.8.5). So if
+        several queue managers share the address from which the message came, only the GUID tells them apart.
+        Acknowledgments for a stranger are sent on a session with it, whatever name they carry.
         """
         reply_to = reply_to_sender(message, remote.address)
         if not remote.is_proven:
@@ -311,7 +311,7 @@ class Outbound:
             self.put(queue, queue.rows([packet], [message_id], recoverable=recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """Note that a queue can send or read again, because of an acknowledgment or because messages left."""
+        """Record that a queue can send or read again, because of an acknowledgment or because messages left."""
         self._neighbours.wake(queue)
 
     def restore(self, stored: StoredQueue) -> None:

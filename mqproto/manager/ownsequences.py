@@ -49,7 +49,7 @@ class OwnSequences:
         """The successions, by their destination's name in the spelling of `one_spelling`."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._finals = {each.name: each.queue for each in state.queues if each.kind is QueueKind.FINAL}
-        """The queues of messages that await a FinalAck, by the name of the messages' sequence as it is stored."""
+        """The queues of messages that await a FinalAck, by the stored name of the messages' sequence."""
         self.sequence_to = self._sequence_to
         """The function that finds or begins a sequence; tests may replace it, see manager/parts.py."""
         rows = {row.queue: row for row in state.outgoing}
@@ -111,7 +111,7 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """Return the first of some numbers that were never given; 0 if messages take the next numbers.
+        """Return the first of a range of numbers that were never given; 0 if the messages take the next numbers.
 
         See readings.py. No other sequence of ours, to any queue, has these numbers, because a queue manager may have
         several names.
@@ -181,8 +181,8 @@ class OwnSequences:
     def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
         """Return whether an acknowledgment from `source` counts for a sequence.
 
-        If only a direct name tells the destination, any peer that calls from that name's host speaks for it, and so
-        does the queue manager that is declared there.
+        If the destination is known only by a direct name, any peer that calls from that name's host speaks for it, and
+        so does the queue manager that is declared there.
 
         remote: the neighbor or stranger that brings the acknowledgment.
         """

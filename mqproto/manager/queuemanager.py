@@ -121,7 +121,7 @@ class QueueManager:
     # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
-        """Note that a host has connected to us. Return the number that names the session from now on.
+        """Record that a host has connected to us. Return the number that names the session from now on.
 
         certified: the queue manager to which the host's certificate is pinned; None for a plain connection.
         """
@@ -171,14 +171,14 @@ class QueueManager:
         self._parts.transports.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
-        """Note that the transport that an OpenTransport asked for is open.
+        """Record that the transport that an OpenTransport asked for is open.
 
         address: the address of the host to which it was opened.
         """
         self._parts.transports.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
-        """Note that the transport broke or could not be opened, or that the peer closed it.
+        """Record that the transport broke or could not be opened, or that the peer closed it.
 
         An unknown session is not an error.
         """
@@ -272,7 +272,7 @@ class QueueManager:
                 self._parts.desk.writes.force()
 
     def stored(self, size_bytes: int) -> None:
-        """Note that a batch was committed, or the store was opened.
+        """Record that a batch was committed, or the store was opened.
 
         size_bytes: the size of the messages that are now in the store.
         """

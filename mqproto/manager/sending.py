@@ -82,7 +82,7 @@ class PacketBuilder:
     def build(
         self, lot: Lot, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
     ) -> list[bytes]:
-        """Build the packets of a lot. They share a SentTime, and so the deadline for reaching their queue.
+        """Build the packets of a lot. They share a SentTime, and therefore the deadline for reaching their queue.
 
         places: the `place_bytes` of each packet, if the messages are transactional.
         """
@@ -246,7 +246,7 @@ class Sending:
     def _check(self, lots: Iterable[Lot], now: Moment) -> int:
         """Check that all lots can be sent and that there is room.
 
-        Return the bytes that they need in the store.
+        Return the number of bytes that they need in the store.
         """
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False

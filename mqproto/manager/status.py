@@ -46,7 +46,7 @@ class LocalStatus:
     quota_bytes: the limit for that size; None if it has none.
     consumers: the number of applications that wait for a message or have unsettled messages.
     purging: whether an unfinished purge is still deleting messages.
-    entered, left: the numbers of messages that came and left, for whatever reason, since the process began.
+    entered, left: the numbers of messages that have come and left, for whatever reason, since the process began.
     oldest_s: the time, UTC, at which its oldest message was sent, according to the sender; None if there is no message,
         or if it has yet to be read from the store.
     passed_over: the number of messages that are in the store but unknown to the queue; 0 unless mqproto has a bug. The
@@ -184,7 +184,7 @@ class DuplicatesStatus:
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
 """The maximum number of incoming sequences, and of outgoing queues, that a node lists; peers can cause more of both.
-Queues that have a way come first, and then those with more messages. Of the sequences, those that hold more messages
+Queues that have a route come first, and then those with more messages. Of the sequences, those that hold more messages
 come first.
 """
 SESSIONS_LISTED: Final = 100
@@ -214,7 +214,7 @@ class NodeStatus:
         grow.
     floods: the hosts that do far more than others. The caller fills in this field, and those from `flushes` to here,
         except `arrived` and the ages.
-    elsewhere: the peers whose GUID has appeared at another address than the one where they were met, at most
+    elsewhere: the peers whose GUID has appeared at an address other than the one where they were met, at most
         ELSEWHERE_SHOWN.
     damaged: the number of messages that were damaged in the store.
     refusals: the number of refused messages, by the name of the class that refused them; `refused` counts all of them.
@@ -378,7 +378,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 
 def counts(parts: Parts) -> dict[str, int]:
-    """Return those counts of a NodeStatus that are since the process began, by the names of its fields."""
+    """Return the counts of a NodeStatus that have accumulated since the process began, keyed by field name."""
     incoming = parts.incoming.counted
     return {
         "forwarded": parts.arrivals.transit.forwarded_count,
@@ -432,7 +432,7 @@ def _outgoing(
 ) -> OutgoingStatus:
     """Return the status of all queues with one name, or of all sequences with one name.
 
-    There is one queue for each priority. All of them have the same way.
+    There is one queue for each priority. All of them have the same next hops.
     """
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)

@@ -45,7 +45,7 @@ class Spot(StrEnum):
     IN_QUEUE = "in queue"
     """In a queue of this node, a journal or a dead-letter queue."""
     UNSETTLED = "unsettled"
-    """In such a queue, but a consumer has received it and has not settled it."""
+    """In a queue of this node, but a consumer has received it and has not settled it."""
 
 
 class Found(NamedTuple):

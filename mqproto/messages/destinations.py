@@ -15,7 +15,7 @@ from mqproto.wire.guid import Guid
 class Destination:
     """The destination of a message.
 
-    name: the canonical format name; one sequence of transactional messages belongs to each.
+    name: the canonical format name; each name has its own sequence of transactional messages.
     manager: the queue manager that hosts the queue; None if only a direct format name leads there.
     queue: the queue's name in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a
         direct format name without `DIRECT=`.

@@ -1,4 +1,4 @@
-r"""Messages as applications write them, lots of similar ones, and the form in which our own messages are kept.
+r"""Messages as applications write them, `Lot`s of similar messages, and the form in which our own messages are kept.
 
 manager/sending.py turns them into packets.  [MS-MQQB] 3.1.7.11
 
@@ -6,8 +6,8 @@ A kept message of our own has the name of its application's dead-letter queue:
 
     UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
 
-The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet
-preserve them. No session carries them: they are cut off as the message leaves (`as_sent`).
+The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet preserve
+them. No session carries them: they are cut off as the message leaves (`as_sent`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ body alone shows whether the message fits.
 """
 BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
-"""The size of a SecurityHeader that names a message's sender with an SID of the greatest length."""
+"""The size of a SecurityHeader that names a message's sender with the longest possible SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
 """The maximum number of bytes by which encryption makes a message longer: a SIMPLEBLOB, a cipher block, and their
 padding.
@@ -98,8 +98,8 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: the events of which its administration queue is told: ACKNOWLEDGE_ARRIVAL and the three constants
-        next to it.
+    acknowledgments: the events that are reported to its administration queue: ACKNOWLEDGE_ARRIVAL and the three
+        constants next to it.
     trace_queue: the format name of the public queue to which report messages go; empty for none.
     sender_id: the SID, S-1-5-21-..., that the message gives as its sender's; empty for none. Nothing proves it, because
         the message is not signed.
@@ -290,7 +290,7 @@ class Lot(NamedTuple):
 
     @property
     def longest(self) -> Draft:
-        """The draft whose body and extension are the largest together."""
+        """The draft whose body and extension together are the largest."""
         own_bytes = _own_bytes(self.drafts)
         return self.drafts[own_bytes.index(max(own_bytes))]
 
@@ -324,7 +324,7 @@ def path_name_in(trailing: bytes) -> str:
 
 
 def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
-    """Return the DeadLetterHeader that follows a message, or the padding of its signature.
+    """Return the DeadLetterHeader that follows a message, or that follows the padding of its signature.
 
     Return None if there is none.
     """

@@ -14,7 +14,9 @@ from mqproto.wire import MultiQueueFormatHeader
 DESTINATION_LIMIT: Final = 100
 """The maximum number of queues that may get a copy of one message; each copy lists them all."""
 ELEMENT_BYTES: Final = 16
-"""The maximum number of bytes that a name takes in that list, in addition to two bytes for each of its characters."""
+"""The maximum number of bytes that a name takes in a list of destinations, in addition to two bytes for each of its
+characters.
+"""
 
 
 @lru_cache(maxsize=100)

@@ -64,7 +64,7 @@ class ConnectionHistory:
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
-        """Note that a message on this way has ended because it could not be encrypted for its destination.
+        """Record that a message on this route has ended because it could not be encrypted for its destination.
         3.1.7.1.5.1
         """
         status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
@@ -109,7 +109,7 @@ class Neighbour:
         self.awaited_s = 0
         """The time, UTC, until which answers to sent messages may arrive; a session is wanted until then."""
         self.avoid = ""
-        """The address, of the next hop's host, at which the last session could not be opened."""
+        """The address of the next hop's host at which the last session could not be opened."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
         """The time, UTC, since which messages have waited without a session."""
@@ -134,13 +134,13 @@ class Neighbour:
         return next((i for i, hop in enumerate(welcome) if (hop.manager, hop.learnt) == wanted), None)
 
     def add(self, queue: OutgoingQueue) -> None:
-        """Add a queue whose way leads through these next hops."""
+        """Add a queue that uses these next hops."""
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
 
     def remove(self, queue: OutgoingQueue) -> None:
-        """Remove an empty queue, because its way is changing."""
+        """Remove an empty queue, because its next hops are changing."""
         self._stirred.pop(queue, None)
         queues = self._queues[queue.name]
         queues.remove(queue)
@@ -198,7 +198,7 @@ class Neighbour:
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
-        """Those of the queues that are our own sequences."""
+        """The queues that are our own sequences."""
         return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
 
     @property

@@ -24,7 +24,7 @@ from mqproto.wire.shapes import Run
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
 """The maximum numbers of connections whose peers have not identified themselves: from one host, and from all hosts. One
-more connection ends the oldest of the same host, or of the host that has the most.
+more connection ends the oldest one from the same host, or from the host that has the most.
 """
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256

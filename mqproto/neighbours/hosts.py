@@ -33,7 +33,7 @@ extra.
 """
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""The sections that are given when a session ends without a fault of the peer.
+"""The sections that are given when a session ends through no fault of the peer.
 
 The reasons are that the queue manager stops or has no room, that there was nothing to send, that no acknowledgment
 arrived, or that the transport broke.
@@ -89,7 +89,7 @@ class HostTally:
     """The actions of a host or queue manager since its first connection.
 
     first_s, last_s: the times, UTC, at which it was first and last connected, to within a slot.
-    last_ms: the latter time on the uptime clock.
+    last_ms: the time of `last_s` on the uptime clock.
     sessions: the keys of its present sessions.
     moved_on: the number of connections of a host that became a session of a queue manager, which has a tally of its
         own.
@@ -104,7 +104,7 @@ class HostTally:
         self.moved_on = 0
         self.reason = ""
         self._before = Figures()
-        """The total of the counts from before the slots."""
+        """The total of the counts from before the oldest slot."""
         self._slots: OrderedDict[int, Figures] = OrderedDict()
         """The slots by number, the oldest first."""
 
@@ -178,7 +178,7 @@ class Hosts:
             self._by_session[session.key].reason = reason
 
     def ended(self, session: Session, now: Moment) -> None:
-        """Note the end of a session."""
+        """Record the end of a session."""
         tally = self._by_session.pop(session.key, None)
         if tally is None:
             return  # No host was reached.

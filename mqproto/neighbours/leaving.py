@@ -1,4 +1,6 @@
-"""The messages that leave on a neighbour's session, in their order and form, until it has them.  [MS-MQQB] 3.1.7.1"""
+"""The messages that leave on a neighbor's session, in the order and form in which they leave, until the neighbor has
+them.  [MS-MQQB] 3.1.7.1
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
 """Bits of UserHeader.Flags.  3.1.5.5.4
 
-If only the first of them is set, a message is journaled once a neighbour has it.
+If only the first of them is set, a message is journaled once a neighbor has it.
 """
 TURN: Final = 32
-"""How many messages one queue sends before the next queue to the same neighbour has its turn."""
+"""The maximum number of messages that one queue sends before the next queue to the same neighbor has its turn."""
 
 
 class Leaving:
-    """Takes messages from each queue of a neighbour in turn, sends them, and removes those that are acknowledged."""
+    """Takes messages from each queue of a neighbor in turn, sends them, and removes those that are acknowledged."""
 
     def __init__(self, desk: Desk, hosts: Hosts, refusals: Refusals) -> None:
         self._desk = desk
@@ -55,7 +57,7 @@ class Leaving:
                 self._send(entries, neighbour, session, now)
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message if no other is on its way. Used while the neighbour refuses some message."""
+        """Send the next message if no other is on its way. This is used while the neighbor refuses a message."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
@@ -92,7 +94,7 @@ class Leaving:
         self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.message.packet)]
 
     def complete(self, session: Session, neighbour: Neighbour | None) -> None:
-        """Remove the messages that the other end has acknowledged from their queues."""
+        """Remove from their queues the messages that the other end has acknowledged."""
         completed = session.take_completed()
         self._desk.waypoints.session_acknowledged(completed, session)
         if neighbour is not None and neighbour.trial is not None and session is neighbour.session:
@@ -108,8 +110,8 @@ class Leaving:
 class Sealing:
     """Encrypts our own messages as they leave, and not before.  3.1.7.1.5
 
-    Messages are stored unencrypted, so a message that is sent again is encrypted again, with the key of that time. The
-    name of a dead-letter queue after a kept message is also cut off here: no session carries it.
+    Messages are stored unencrypted, so a message that is sent again is encrypted again, with the key that is then
+    current. The name of a dead-letter queue after a kept message is also cut off here: no session carries it.
     """
 
     def __init__(self, desk: Desk) -> None:

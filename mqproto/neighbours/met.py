@@ -37,7 +37,9 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""A queue manager's row is rewritten when it is seen this many seconds after the time in its row."""
+"""The minimum number of seconds between the time in a queue manager's row and a later sighting that rewrites the
+row.
+"""
 ASKED_INTERVALS: Final = 10
 """How many Session Retry Connect intervals pass before the earlier address is called again for a GUID."""
 ALSO: Final = 8
@@ -62,11 +64,11 @@ class Acquaintance:
     """A queue manager that was met, or added by an operator.
 
     manager: its GUID; None if an operator has added it and it has not been called yet.
-    host: where it is called: an address, or a name that messages were sent to.
+    host: the address at which it is called, or a name that messages were sent to.
     address: where it was last seen; empty if it was never seen.
     first_s, last_s: when it was first and last seen, UTC.
     name: an operator's name for it, or empty.
-    awaited_s: until when answers from it are awaited, UTC; until then it is called to collect them.
+    awaited_s: the time, UTC, until which answers from it are awaited; until then, it is called to collect them.
     invited: the numbers of the queues of ours to which we asked it to send answers; it may send to them.
     also: further addresses that an operator has given to it.
     other, other_s: the other address at which its GUID last turned up, and when. Unlike the other fields, these are
@@ -127,9 +129,9 @@ class MetTable:
         """All entries, by row number."""
         self.by_manager: dict[Guid, Acquaintance] = {}
         self.by_host: dict[str, Acquaintance] = {}
-        """The entries by the host that is called, in lower case; an entry may appear under several hosts."""
+        """The entries, keyed by the host that is called, in lower case; an entry may appear under several hosts."""
         self.by_name: dict[str, Acquaintance] = {}
-        """The entries that an operator has named, by their names in lower case."""
+        """The entries that an operator has named, keyed by their names in lower case."""
         self.hosts_by_name: dict[str, str] = {}
         """The hosts of the named entries, by the same lower-case names."""
         self._free: list[int] = []
@@ -216,9 +218,9 @@ class Met:
         self._table = MetTable(desk.writes, state, next_number)
         self.hosts_by_name = self._table.hosts_by_name
         self.news: dict[Guid, None] = {}
-        """Those that were met, have moved, or were forgotten in this turn."""
+        """The queue managers that were met, have moved, or were forgotten in this turn."""
         self.doubts: dict[Guid, None] = {}
-        """Those that may no longer be where they were met, to be asked in this turn."""
+        """The queue managers that may no longer be where they were met; they are asked in this turn."""
         self._forget_old(now)
 
     def __iter__(self) -> Iterator[Acquaintance]:
@@ -248,8 +250,8 @@ class Met:
     def refusal(self, manager: Guid, address: str, now: Moment) -> str | None:
         """Return why a GUID gets no session from an address; None if it may get one.
 
-        It gets none if it was met at another address. Then a call to that earlier address is arranged, to check whether
-        the GUID is still there.
+        A GUID that was met at another address gets none. In that case, a call to the earlier address is arranged, to
+        check whether the GUID is still there.
         """
         found = self._current(manager, now)
         if found is None or not found.address or found.is_at(address):
@@ -308,7 +310,7 @@ class Met:
         return True
 
     def _is_also(self, found: Acquaintance, host: str) -> bool:
-        """Note that a known entry has answered at a host. Return whether the store has to be updated.
+        """Record that a known entry has answered at a host. Return whether the store has to be updated.
 
         If the host has an entry without a GUID, both entries are the same queue manager. The known entry then takes
         over the expected answers and, if it has no name, the name that an operator gave.
@@ -348,7 +350,7 @@ class Met:
         return [self._table.by_manager[manager] for manager in doubts if manager in self._table.by_manager]
 
     def answered(self, manager: Guid) -> None:
-        """Note that a queue manager still answers at its earlier address."""
+        """Record that a queue manager still answers at its earlier address."""
         found = self._table.by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
@@ -359,7 +361,7 @@ class Met:
             self._note("guid-at-two-addresses", found)
 
     def unanswered(self, manager: Guid, reason: str) -> None:
-        """Note that a queue manager no longer answers at its earlier address."""
+        """Record that a queue manager no longer answers at its earlier address."""
         found = self._table.by_manager.get(manager)
         if found is None or not found.other:
             return

@@ -26,7 +26,7 @@ FLOOD_BYTES: Final = 64 * 2**20
 FLOOD_REFUSALS: Final = 100
 """A host counts as flooding only if it reaches one of these four limits within a minute."""
 FLOODS_SHOWN: Final = 4
-"""How many flooding hosts are named at most. The busiest are chosen."""
+"""The maximum number of flooding hosts that are named; the busiest are chosen."""
 
 
 UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     OTHERS = "others"
     """All strangers at a host that are not counted individually, because there are too many."""
     UNKNOWN = "unknown"
-    """What was done from a host before any queue manager there identified itself."""
+    """The actions of a host before any queue manager there identified itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class PeerStatus:
     first_s, last_s: when it was first and last connected, UTC; `last_s` is accurate to within 10 seconds. opened,
         messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
-    sequences, held_bytes: the number of its incoming sequences, and of the bytes that they hold behind gaps.
+    sequences, held_bytes: the number of its incoming sequences, and of the bytes that they hold after gaps.
     acknowledgments: the number of messages that wait to be sent to its order queue.
     blocked: whether it is blocked, so that it gets no answer.
-    acknowledged_s, round_trip_s: as in `SessionStatus`: the longest times of all its sessions. The caller fills these
-        in.
+    acknowledged_s, round_trip_s: as in `SessionStatus`, but each is the longest time of all its sessions. The caller
+        fills these in.
     """
 
     host: str
@@ -90,14 +90,14 @@ class PeerStatus:
 class SessionStatus:
     """An open session.
 
-    host: the neighbour's address.
-    manager: the GUID that the neighbour presents.
-    window: how many messages may be unacknowledged at a time; 1 while the neighbour pauses.
+    host: the neighbor's address.
+    manager: the GUID that the neighbor presents.
+    window: how many messages may be unacknowledged at a time; 1 while the neighbor pauses.
     unacknowledged: the number of unacknowledged messages.
     key: the session's number, as in logs.
-    acknowledged_s: the smoothed time until the neighbour acknowledges a message, including the time that the network
-        and the neighbour's disk take; None if it has acknowledged none.
-    round_trip_s: TCP's round-trip time as measured by the operating system, without the neighbour's own work; None if
+    acknowledged_s: the smoothed time until the neighbor acknowledges a message, including the time that the network and
+        the neighbor's disk take; None if it has acknowledged none.
+    round_trip_s: TCP's round-trip time as measured by the operating system, without the neighbor's own work; None if
         the system does not know it. The caller fills this in.
     """
 
@@ -116,14 +116,14 @@ class MetStatus:
 
     manager: its GUID; empty if that is not known yet.
     name: an operator's name for it, or empty.
-    host: where it is called.
+    host: the address or the name at which it is called.
     address: where it was last seen; empty if it was never seen.
     how: whether it called us, was called, or was added by an operator.
     first_s, last_s: when it was first and last seen, UTC.
     other, other_s: the other address at which its GUID last turned up, and when.
     verdict: the outcome of the call to `address` after that.
     is_called: whether it may be called.
-    awaited_s: until when it is called for answers to messages, UTC; 0 if it is not.
+    awaited_s: the time, UTC, until which it is called for answers to messages; 0 if it is not.
     """
 
     manager: str
@@ -247,7 +247,7 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
     """Return the hosts that flood this node, the busiest first.
 
-    Neighbours' traffic under their own identity does not count. A host floods in three cases:
+    Neighbors' traffic under their own identity does not count. A host floods in three cases:
     - It opens more connections than all others together, and at least FLOOD_SESSIONS.
     - It sends more messages or bytes than all other strangers together, and at least FLOOD_MESSAGES or
       FLOOD_BYTES.

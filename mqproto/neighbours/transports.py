@@ -34,14 +34,16 @@ class SessionTransports:
         self.hosts = Hosts()
         self.pings = Pings(desk)
         self.stopped = False
-        """Whether the queue manager stops, so no session is opened."""
+        """Whether the queue manager is stopping, so that no more sessions are opened."""
         self._next_key = 1
         self.connects: list[OpenTransport] = []
         """The transports to open in this turn."""
         self.new_session = self._new_session
         self.receive = Session.receive
         self.acknowledge = Session.acknowledge
-        """Three functions that tests may replace: they open, receive and acknowledge. See manager/parts.py."""
+        """Three functions that tests may replace: one opens sessions, one receives bytes, and one acknowledges. See
+        manager/parts.py.
+        """
 
     def connected(self, *, proven: bool = True) -> set[Guid]:
         """Return the queue managers that have an open session with us: known ones if `proven`, else strangers."""
@@ -52,7 +54,7 @@ class SessionTransports:
         }
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
-        """Note that a peer has opened a transport to us.  3.1.5.10"""
+        """Record that a peer has opened a transport to us.  3.1.5.10"""
         session = self.new_session(
             initiator=False, remote_qm=None, host=host, direct=False, certified=certified
         )
@@ -66,7 +68,7 @@ class SessionTransports:
         return session
 
     def opened(self, key: int, now: Moment, address: str = "") -> None:
-        """Note that a transport that we asked for is open.  3.1.5.2.3"""
+        """Record that a transport that we asked for is open.  3.1.5.2.3"""
         session = self.sessions.get(key)
         if session is not None:
             session.opened(now, address)
@@ -91,7 +93,9 @@ class SessionTransports:
         return connect is not None or session.closed is not None
 
     def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Take bytes, and return the complete messages. A stranger's incomplete packet may not be kept whole."""
+        """Take bytes, and return the complete messages. Of a stranger's incomplete packet, perhaps only a part is
+        kept.
+        """
         if session.is_proven:
             return self.receive(session, data, now)
         runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
@@ -99,11 +103,11 @@ class SessionTransports:
         return runs
 
     def touch(self, session: Session) -> None:
-        """Mark a session as one to which something happened that this turn must handle."""
+        """Mark a session, because something has happened to it that must be handled in this turn."""
         self.touched[session] = None
 
     def flush(self, session: Session, batch: Batch, now: Moment) -> None:
-        """Acknowledge what came, and add to the batch what the session sends, and its end."""
+        """Acknowledge what arrived, and add to the batch what the session sends and, if it has ended, its end."""
         self.acknowledge(session, now)
         if chunks := session.take_outbox():
             batch.sends.append(SendBytes(session.key, chunks))
@@ -168,7 +172,10 @@ class SessionTransports:
             self.touched[session] = None
 
     def moved(self, manager: Guid, found: Acquaintance | None) -> None:
-        """End the sessions at other places with a queue manager that was met; it is forgotten if `found` is None."""
+        """End the sessions with a queue manager that are not at an address where it was met.
+
+        If `found` is None, the queue manager no longer counts as met.
+        """
         for session in self.sessions.values():
             if session.remote_qm != manager or not session.is_met:
                 continue

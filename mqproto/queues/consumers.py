@@ -26,14 +26,14 @@ The lowest are for a consumer that is waiting, the highest for one that comes on
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
 """The upper bounds of ages, in seconds. Ages are whole seconds."""
 GRAIN: Final = 16
-"""Marks are merged if a wait then appears longer by at most one part in this many."""
+"""The denominator of a fraction: marks are merged if that makes a wait appear longer by at most 1/GRAIN."""
 SPARE: Final = 256
-"""How many marks are added before merging is tried again."""
+"""The number of marks that are added before merging is tried again."""
 
 
 @dataclass(slots=True)
 class Consumer:
-    """One request of an application for messages."""
+    """One application's request for messages."""
 
     consumer: int
     limit: int
@@ -87,7 +87,7 @@ class Consumers:
         return [*handed]
 
     def settled(self, consumer: int) -> list[MessageRow]:
-        """Return the messages that a consumer was given; it no longer has them.
+        """Return the messages that a consumer was given, and forget that it has them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -122,7 +122,7 @@ class Consumers:
             self.roll_back(consumer)
 
     def take_back(self, key: int) -> MessageRow | None:
-        """Take a message back from its consumer; None if no consumer has it."""
+        """Take a message back from its consumer and return it; return None if no consumer has it."""
         for handed in self.unsettled.values():
             for one in handed:
                 if one.key == key:
@@ -148,7 +148,7 @@ class Marks:
         return len(self._through)
 
     def came(self, position: int, now_ms: int) -> None:
-        """Note that messages up to this position have arrived."""
+        """Record that messages up to this position have arrived."""
         if self._through and self._through[-1] >= position:
             return
         if len(self) >= self._limit:

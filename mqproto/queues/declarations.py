@@ -76,7 +76,7 @@ class Declarations:
         self._numbers: dict[str, int] = {}
         """The numbers of the valid rows, by name."""
         self._free: list[int] = []
-        """The numbers of rows that are no longer valid, and so are free to be used again."""
+        """The numbers of rows that are no longer valid and can therefore be used again."""
         self.current = dict(self._declared)
         self.deleted: dict[str, str] = {}
         """The names of queues that operators have deleted and not made again, by name in lower case."""
@@ -160,7 +160,7 @@ class Declarations:
         self._keep(Change(declaration.name, None, self._declared.get(key)))
 
     def forget(self, key: str) -> None:
-        """Forget a deleted queue of which nothing is left, unless it is declared: then it would come back."""
+        """Forget a deleted queue that has nothing left, unless it is declared, because then it would come back."""
         if key in self.deleted and key not in self._declared:
             del self.deleted[key]
             self._void(key)

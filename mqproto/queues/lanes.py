@@ -55,7 +55,7 @@ class QueueWindow:
         self.on_disk = on_disk
         """The number of messages that are only in the store."""
         self._found_through = last
-        """Messages up to this position were in the store when it was opened."""
+        """The last position among the messages that were in the store when it was opened."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
         self._ready: deque[MessageRow] = deque()
@@ -263,7 +263,7 @@ class Lane:
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
         self._last = stored.last_used if stored else 0
         self.loaded_through = last
-        """Messages up to this position were in the store when it was opened."""
+        """The last position among the messages that were in the store when it was opened."""
 
     @property
     def last_position(self) -> int:
@@ -310,7 +310,7 @@ class Lane:
         packets: the messages as they will be sent or handed out, without a SessionHeader.
         recoverable: whether they must survive a crash; True for transactional ones.
         final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
-        expires_s: the second for each packet, UTC, after which its time is over; None if none expires.
+        expires_s: for each packet, the last second, UTC, before it expires; None if none expires.
         """
         kept = 0 if recoverable else self.window.fitting(packets)
         stored = repeat(True) if not kept else chain(repeat(False, kept), repeat(True))
@@ -340,7 +340,7 @@ class Lane:
 
 
 class Purging:
-    """The lanes whose messages must be deleted. Those that consumers have are deleted when given back."""
+    """The lanes whose messages must be deleted. Messages that consumers have are deleted when they are given back."""
 
     def __init__(self) -> None:
         self.message_class = MessageClass.NACK_Q_PURGED
@@ -388,7 +388,7 @@ class Purging:
         return True
 
     def end(self, lane: Lane, writes: PendingWrites) -> None:
-        """Note that the last message to be deleted has left a lane."""
+        """Record that the last message to be deleted has left a lane."""
         del self._through[lane]
         if lane in self._kept:
             self._kept.remove(lane)

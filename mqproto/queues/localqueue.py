@@ -38,11 +38,11 @@ class SystemQueue(StrEnum):
 
 DEAD_LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 JOURNAL_SUFFIX: Final = ";journal"
-"""What is added to a queue's name to form the name of its journal.  [MS-MQMQ] 2.1.1"""
+"""The suffix that is added to a queue's name to form the name of its journal.  [MS-MQMQ] 2.1.1"""
 HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
-"""Bits of UserHeader.Flags. Without any of them or a FinalAck, a message's receipt has no effect."""
+"""Bits of UserHeader.Flags. If none of them is set and no FinalAck is wanted, a message's receipt has no effect."""
 
 
 def is_system(name: str) -> bool:
@@ -142,7 +142,7 @@ class LocalQueue:
         self.consumers = Consumers(declaration.name, self._desk.waypoints, self._by_queue)
         self.purging = Purging()
         self._fresh: list[bytes] = []
-        """The packets that came since the last `take_fresh`, except dead letters, which had already ended."""
+        """The packets that have come since the last `take_fresh`, except dead letters, which had already ended."""
         self._fresh_letters = self._entered_before = self._restored_count = 0
 
     def respell(self) -> None:
@@ -153,11 +153,11 @@ class LocalQueue:
 
     @property
     def entered_count(self) -> int:
-        """The number of messages that came since the process started."""
+        """The number of messages that have come since the process started."""
         return self._entered_before + self._fresh_letters + len(self._fresh)
 
     def take_fresh(self, now: Moment) -> list[bytes]:
-        """Return the packets of messages that came since the last call, and remember when they came."""
+        """Return the packets of messages that have come since the last call, and remember when they came."""
         fresh = self._fresh
         if not fresh and not self._fresh_letters:
             return fresh
@@ -169,7 +169,7 @@ class LocalQueue:
 
     @property
     def left_count(self) -> int:
-        """The number of messages that left since the process started, for whatever reason."""
+        """The number of messages that have left since the process started, for whatever reason."""
         return self._restored_count + self.entered_count - self.count
 
     @property
@@ -223,7 +223,7 @@ class LocalQueue:
         self._by_queue[rows[0].queue].join(rows, self._desk.writes)
 
     def insert_held(self, key: int, packet: bytes, *, final_ack: bool, expires_s: int | None) -> None:
-        """Insert a transactional message that the store already holds, behind a gap that has now been closed."""
+        """Insert a transactional message that the store already holds, after a gap that has now been closed."""
         self.count += 1
         self.size_bytes += len(packet)
         self._fresh.append(packet)
@@ -403,7 +403,7 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Return whether a consumer has a message of a lane, up to a position, that it may give back."""
+        """Return whether a consumer has a message of a lane, at or before a position, that it may give back."""
         return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:

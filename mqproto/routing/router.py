@@ -44,7 +44,7 @@ class Router:
     def _from_routing_server(self, source: Member, target: Member) -> tuple[str, ...]:
         """Return the next hops from a routing server: GetNextHopsForRouter.  [MS-MQBR] 3.1.5.2, 3.1.5.3
 
-        This includes the part of GetNextHopsForSiteGate that is the same.
+        This includes the part that GetNextHopsForSiteGate has in common with it.
         """
         if source.identifier in target.in_routing_servers:
             return (target.identifier,)
@@ -69,5 +69,5 @@ class Router:
 
 
 def _entrance(target: Member) -> tuple[str, ...]:
-    """Return where messages from its own site reach a queue manager: its in-routing servers, or itself."""
+    """Return where messages from a queue manager's own site reach it: its in-routing servers, or itself."""
     return target.in_routing_servers or (target.identifier,)

@@ -18,7 +18,7 @@ from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAME
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
-"""With `SendEnhancedRC2Using40BitKeys`, a 40-bit key is padded with zeros to this length."""
+"""The length, in bits, to which a 40-bit key is padded with zeros with `SendEnhancedRC2Using40BitKeys`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def new_session_key(
 
     Args:
         reduced: SendEnhancedRC2Using40BitKeys, which affects only RC2 in the enhanced provider.
-        random: returns random bytes; worlds pass in their own dice.
+        random: returns random bytes; worlds pass in a source of their own.
 
     Raises:
         UsageError: the provider has no such algorithm.

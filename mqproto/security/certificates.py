@@ -132,7 +132,7 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | 
 
 
 def request_for(own: KeyPair, name: str) -> bytes:
-    """Return a request to an authority for a certificate of the key, as PKCS #10 in PEM.
+    """Return a request to an authority for a certificate for the key, as PKCS #10 in PEM.
 
     Args:
         name: the owner's name, of 1 to 64 characters.

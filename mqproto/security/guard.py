@@ -63,7 +63,7 @@ class KeyGuard:
     """Opens, verifies, signs and seals messages.
 
     Args:
-        random: returns random bytes for session keys; worlds pass in their own dice.
+        random: returns random bytes for session keys; worlds pass in a source of their own.
     """
 
     def __init__(

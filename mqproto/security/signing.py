@@ -3,9 +3,9 @@
 [MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
 A field is hashed as it is in the packet, from its first byte to its last. Numbers are little-endian, a label includes
-its NUL, and a queue's name is without the padding after it. An absent field is left out. Bits become bytes in the way
-that the specification gives. The body is hashed in clear: 3.1.7.1 signs before it encrypts. So a verifier must decrypt
-first, although 3.1.5.8.3 gives the opposite order.
+its NUL, and a queue's name excludes the padding after it. An absent field is left out. Bits become bytes in the way
+that the specification gives. The body is hashed in
+clear: 3.1.7.1 signs before it encrypts. So a verifier must decrypt first, although 3.1.5.8.3 gives the opposite order.
 """
 
 from __future__ import annotations
@@ -132,9 +132,10 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
-    """Yield the kinds that a message's signature may have, in the order to try, with its bytes.  3.1.5.8.3
+    """Yield the kinds that a message's signature may have, in the order in which to try them.  3.1.5.8.3
 
-    A signature of MSMQ 3.0 may also be in the SecurityHeader, according to [MS-MQMQ] 2.2.20.6.
+    Each comes with the signature's bytes. A signature of MSMQ 3.0 may also be in the SecurityHeader, according to
+    [MS-MQMQ] 2.2.20.6.
     """
     security, listed = message.security, message.multi_queue_format
     if security is None:

@@ -1,4 +1,4 @@
-"""Strategies for whole sessions: handshakes, all kinds of messages both ways, and acknowledgments."""
+"""Strategies for whole sessions: handshakes, all kinds of messages in both directions, and acknowledgments."""
 
 from __future__ import annotations
 

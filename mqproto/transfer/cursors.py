@@ -36,7 +36,7 @@ class Cursors:
 
     base: the position before the first message of the current sequence.
     acknowledged: the last message that an OrderAck has acknowledged; all messages before it are acknowledged, too.
-    saved_through: the last message up to which the next hop has all messages on its disk.
+    saved_through: the next hop has all messages up to this one on its disk.
     sent_ceiling: no message after it was ever sent. After a restart it is unknown, so it starts as the stored ceiling.
     stored_ceiling: the ceiling in the store.
     resend_after, resend_through: during a resend, the messages after `resend_after`, up to `resend_through`, have yet
@@ -72,7 +72,7 @@ class Cursors:
         self.check(last)
 
     def send(self, position: int) -> bool:
-        """Note that all messages up to a position leave.
+        """Record that all messages up to a position are leaving.
 
         Return whether the stored ceiling has been raised, so that it must be on disk before they leave.
         """
@@ -83,14 +83,14 @@ class Cursors:
         return True
 
     def save(self, position: int) -> bool:
-        """Note that the next hop has all messages up to a position. Return whether this was not known yet."""
+        """Record that the next hop has all messages up to a position. Return whether this is new."""
         if position <= self.saved_through:
             return False
         self.saved_through = position
         return True
 
     def acknowledge(self, position: int) -> bool:
-        """Note that the destination, and so the next hop, has all messages up to a position.
+        """Record that the destination, and so the next hop, has all messages up to a position.
 
         Returns:
             Whether these include messages beyond those that were sent again. If so, the first copies were
@@ -123,7 +123,7 @@ class Cursors:
 
 
 TRANSACTION_LIMIT: Final = 10_000
-"""The maximum number of messages in one transaction, because they are written in one commit."""
+"""The maximum number of messages in one transaction; all of them are written in one commit."""
 LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
@@ -154,7 +154,8 @@ class Numbering:
     holes: numbers that no longer belong to any message; the next message bridges them.  3.1.7.1.3
     behind: the destination's last number, if that is lower than in its earlier OrderAck, because its store is an older
         copy. The messages that it lost are gone here, too, so the first kept message bridges their numbers.
-    renumbered_through: up to this position, the packets in the store have other numbers than those they are sent with.
+    renumbered_through: up to this position, the packets in the store have numbers other than those with which they are
+        sent.
     """
 
     def __init__(self, cursors: Cursors, window: QueueWindow) -> None:
@@ -165,7 +166,7 @@ class Numbering:
         self.behind: int | None = None
         self.renumbered_through = 0
         self._of_others = Ranges()
-        """The members of `holes` that this sequence skipped, because other sequences may have given them."""
+        """The members of `holes` that this sequence skipped, because other sequences may have given these numbers."""
         self._bridged_through = 0
         """The highest number that a message sent so far has bridged."""
 

@@ -63,7 +63,7 @@ class Doubt(NamedTuple):
 
 
 class Doubts:
-    """All messages in doubt, by their places in their sequences, and by the places of their dead letters.
+    """All messages in doubt, keyed by their places in their sequences, and by the places of their dead letters.
 
     They are transactional, so all of a queue's letters in doubt are in its first lane.
 
@@ -77,12 +77,12 @@ class Doubts:
         self._desk = desk
         self._next_queue = next_queue
         self.by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
-        """By sequence, the messages in doubt and their numbers."""
+        """The messages in doubt, by sequence and number."""
         self._by_letter: dict[tuple[int, int], Doubt] = {}
-        """The messages in doubt by the places of their dead letters, the oldest first."""
+        """The messages in doubt, keyed by the places of their dead letters, the oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
-        """By lane of dead letters, the store's number of the queue of marks for letters in doubt."""
+        """For each lane of dead letters, the store's number of the queue with the marks for its letters in doubt."""
         for row in state.queues:
             if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
                 self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue

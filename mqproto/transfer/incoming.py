@@ -1,4 +1,4 @@
-"""Incoming sequences: messages are accepted in order and once, held behind gaps, and acknowledged to their senders.
+"""Incoming sequences: messages are accepted in order and only once, held after gaps, and acknowledged to their senders.
 
 2.2.4, 2.2.5, 3.1.5.8.6, 3.1.7.17
 """
@@ -128,7 +128,7 @@ class IncomingSequence:
 
     @property
     def held_count(self) -> int:
-        """How many messages wait behind a gap."""
+        """How many messages wait after a gap."""
         return len(self._held)
 
     @property
@@ -159,7 +159,7 @@ class IncomingSequence:
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
     def has_had(self, header: TransactionHeader) -> bool:
-        """Return whether a message has come before, and was then accepted or finally dealt with."""
+        """Return True if a message has come before and was then accepted or finally dealt with."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
     def awaits(self, header: TransactionHeader) -> bool:
@@ -283,7 +283,7 @@ class IncomingSequence:
         self._timers.start(Timer.ORDER_ACK_SEND, self, now.uptime_ms + self._settings.order_ack_timeout_ms)
 
     def order_ack_sent(self, now: Moment) -> None:
-        """Note that an OrderAck has left, so that the next one may be postponed again.  3.1.6.9"""
+        """Record that an OrderAck has left, so that the next one may be postponed again.  3.1.6.9"""
         self._last_order_ack_ms = now.uptime_ms
         self._scheduled = None
 
@@ -313,7 +313,7 @@ class IncomingSequence:
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
     """Return where to send a message's acknowledgments.
 
-    That is a direct name if the message came by one; otherwise it is its sender's GUID.
+    That is a direct name if the message came by one, and otherwise the GUID of its sender.
     """
     user = message.user
     return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
@@ -322,7 +322,7 @@ def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     """Return QueueManagerAddress and DestinationQueue for the order queue of a message's sender.  3.1.7.17
 
-    The sender is the original one (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
+    The sender is the original one (3.1.1.6.2), and not the neighbor that RemoteQMGuid would name.
     """
     if reply_to.direct_host is not None:
         return NULL_GUID, rf"TCP:{reply_to.direct_host}\PRIVATE$\order_queue$"

@@ -1,6 +1,6 @@
-"""Messages that are sent to a neighbour: express and recoverable ones, our own and forwarded ones.
+"""Messages that are sent to a neighbor: express and recoverable ones, our own and forwarded ones.
 
-A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay longer
+A message leaves its `OutgoingQueue` when the neighbor has acknowledged it. Our own transactional messages stay longer
 (see sequence.py).
 """
 
@@ -28,8 +28,9 @@ ORDER_SUFFIX: Final = "\\order_queue$"
 It follows the destination.
 """
 COPIES_KNOWN: Final = 16_384
-"""The most waiting messages of a queue that are remembered, at about 250 bytes each: those that leave first. A resend
-sends the oldest messages again, so these are the likely duplicates.
+"""The maximum number of a queue's waiting messages that are remembered, at about 250 bytes each.
+
+Those that leave first are remembered. A resend sends the oldest messages again, so these are the likely duplicates.
 """
 
 AS_IT_IS: Final = 0
@@ -61,7 +62,7 @@ class OutgoingQueue(Lane):
         self.restored_through = self.window.last
         """The position of the last message from an earlier process, which may have sent any message up to it."""
         self.withheld: set[int] = set()
-        """The positions of messages that the neighbour may be refusing, and that wait to be sent alone."""
+        """The positions of messages that the neighbor may be refusing, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
@@ -131,9 +132,10 @@ class OutgoingQueue(Lane):
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
-        """End messages that were sent, have expired, and need not await the neighbour's answer. Return them.
+        """End messages that were sent, have expired, and need not await the neighbor's answer. Return them.
 
-        By figures 5 and 7, transactional messages do not end: they go on until they are acknowledged or return.
+        According to figures 5 and 7, transactional messages do not end: they continue until they are acknowledged or
+        return.
         """
         if not self.expires_sent:
             return []
@@ -202,7 +204,7 @@ class OutgoingQueue(Lane):
         """Withhold a message that was sent and has returned, so that it waits to be sent alone.
 
         A copy that has arrived in the meantime is removed. It would also be refused, and then it would seem that the
-        neighbour refuses all messages.
+        neighbor refuses all messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -212,7 +214,7 @@ class OutgoingQueue(Lane):
             self.copies.is_withheld(entry.position, entry.packet)
 
     def passed_over(self, entry: InFlight) -> None:
-        """Note that a message will not leave now, although it was just taken or is to be sent again."""
+        """Record that a message will not leave now, although it was just taken or is to be sent again."""
 
     def release(self, position: int) -> None:
         """Stop withholding a message, because it is sent again, or waits with the others."""
@@ -228,15 +230,15 @@ class OutgoingQueue(Lane):
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Remove messages that the neighbour has acknowledged and, if they are recoverable, saved.  3.1.5.5
+        """Remove messages that the neighbor has acknowledged and, if they are recoverable, saved.  3.1.5.5
 
-        The neighbour is now responsible for them.
+        The neighbor is now responsible for them.
         """
         self.count -= len(entries)
         writes.later.remove_each([entry.message.key for entry in entries if entry.message.stored])
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        """Take messages back, so that they are sent next: the session broke before the neighbour answered."""
+        """Take messages back, so that they are sent next: the session broke before the neighbor answered."""
         back = [entry.message for entry in entries]
         self.window.give_back(back)
         for message in back:
@@ -279,8 +281,8 @@ class OutgoingQueue(Lane):
 
 
 class Copies:
-    """The places of others' transactional messages that wait in one queue, so that a resend is not stored beside an
-    earlier copy.
+    """The places of others' transactional messages that wait in one queue, so that a resend is not stored in addition
+    to an earlier copy.
 
     A sender that gets no OrderAck sends again, and an intermediate queue manager whose next hop is down would keep all
     copies. It identifies messages by source and MessageID, without the TransactionHeader.  [MS-MQQB] 3.1.1.6.2
@@ -320,7 +322,7 @@ class Copies:
         return not self._places.keys().isdisjoint(names)
 
     def is_back(self, message: MessageRow) -> None:
-        """Note that a message that had been sent, or was only in the store, is in memory again."""
+        """Record that a message that had been sent, or was only in the store, is in memory again."""
         if is_transactional(message.packet):
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
@@ -342,7 +344,7 @@ class Copies:
         return copy
 
     def is_withheld(self, position: int, packet: bytes) -> None:
-        """Note that a message that was sent before now waits outside the window."""
+        """Record that a message that was sent before now waits outside the window."""
         if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):
             self._places[name] = position
             self._hashes[position] = hash(packet)

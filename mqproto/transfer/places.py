@@ -55,7 +55,7 @@ class StrangersPlaces:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """Take away a sequence's place, for a sequence from a new source.
+        """Take the place of one sequence, to give it to a sequence from a new source.
 
         Return the sequence that loses its place, and its row for the disk. The row is None if the sequence never
         accepted a message.
@@ -96,7 +96,7 @@ def every_one(source: Guid) -> ReadSequences:
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
-    """Return the row, of those from `lookup`, to which a message belongs; None if there is none.
+    """Of the rows from `lookup`, return the one to which a message belongs; None if there is none.
 
     The rules are those of spellings.py.
     """

@@ -42,7 +42,7 @@ def may_be_ours(time_stamp: int) -> bool:
 def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | None:
     """Return the one sequence to a queue manager for which this number is new.
 
-    None if there is none, if several may be meant, or if only OrderAcks that name a sequence count.
+    Return None if there is no such sequence, if several may be meant, or if only OrderAcks that name a sequence count.
     """
     if any(succession.by_name for succession in theirs):
         return None

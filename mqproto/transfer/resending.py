@@ -24,12 +24,14 @@ class EverSent:
         self._never_left: set[int] = set()
         """Positions of messages that did not leave when their turn came for the first time."""
         self._sent_before = 0
-        """The position up to which messages had left before the last were taken, except `_taken_anew`."""
+        """The position up to which messages had left before the latest ones were taken; those in `_taken_anew`
+        had not.
+        """
         self._taken_anew: set[int] = set()
         """The positions of the messages that were taken last and had been passed over before."""
 
     def leave(self, entries: Sequence[InFlight]) -> None:
-        """Note that messages are taken to be sent.
+        """Record that messages have been taken from the queue for sending.
 
         `passed_over` has to know which of them had left before.
         """
@@ -43,7 +45,7 @@ class EverSent:
         return position <= self._cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, position: int) -> None:
-        """Note that a message which was among those taken last does not leave now."""
+        """Record that a message which was among those taken last does not leave now."""
         if position > self._sent_before or position in self._taken_anew:
             self._never_left.add(position)
 
@@ -110,13 +112,13 @@ class OrderAckWait:
     def lengthen(self, now: Moment) -> None:
         """Wait longer for the next OrderAck, because the last one did not come in time.
 
-        3.1.5.6 lets the interval grow with each OrderAck. Note <24> says that it grows with each time-out in a row.
+        3.1.5.6 lets the interval grow with each OrderAck. Note <24> says that it grows with each consecutive time-out.
         """
         self.interval_index = min(self.interval_index + 1, len(self._table_ms) - 1)
         self.begin(now)
 
     def answered(self, now: Moment, *, is_out: bool) -> None:
-        """Note that an OrderAck has acknowledged further messages.
+        """Record that an OrderAck has acknowledged further messages.
 
         is_out: whether other messages are still unacknowledged.
         """
@@ -133,7 +135,7 @@ class OrderAckWait:
             self._start(self._would_be_due_ms)
 
     def connected(self, now: Moment, *, is_out: bool) -> bool:
-        """Note that a session is open. Return whether an OrderAck that was awaited earlier is overdue."""
+        """Record that a session is open. Return whether an OrderAck that was awaited earlier is overdue."""
         self.interval_index = 0
         overdue_ms, self._overdue_ms = self._overdue_ms, None
         due_ms = now.uptime_ms + self.interval_ms
@@ -191,10 +193,10 @@ class Resends:
     def connected(self, now: Moment) -> bool:
         """Wait for OrderAcks of sent messages again, because a session to the next hop is open.  3.1.3.2
 
-        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbour has
+        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbor has
         acknowledged are on its disk, so they are not sent again at once, although 3.1.3.2 demands that. If they were
-        lost beyond the neighbour, they are resent when they would have been without the interruption. Otherwise,
-        sessions that are shorter than the interval would postpone the resend for ever.
+        lost beyond the neighbor, they are resent when they would have been without the interruption. Otherwise,
+        sessions that are shorter than the interval would postpone the resend forever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:
@@ -207,7 +209,7 @@ class Resends:
         self.end()
 
     def see_it_behind(self, number: int) -> None:
-        """Note that the destination is at a lower number than the one it had acknowledged earlier.  3.1.5.8.6
+        """Record that the destination is at a lower number than the one it had acknowledged earlier. 3.1.5.8.6
 
         A late OrderAck means nothing. But an answer to a resend means that the destination has lost messages, because
         its store is an older copy. The messages that it had acknowledged are gone here, so the next message must follow

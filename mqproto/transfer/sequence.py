@@ -90,7 +90,9 @@ class OutgoingSequence(OutgoingQueue):
         return not self.is_closed and block_of(number) < number <= block_after(number) - count
 
     def pass_over(self, number: int) -> None:
-        """From now on, give no message a lower number than this: other sequences may have given lower ones."""
+        """From now on, give no message a number lower than this, because other sequences may have given such
+        numbers.
+        """
         first = self.next_number
         if number <= first:
             return
@@ -194,8 +196,9 @@ class OutgoingSequence(OutgoingQueue):
         return True
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Note that the neighbour has saved these messages. They stay ours until the destination's OrderAck.
-        3.1.1.6.2"""
+        """Record that the neighbor has saved these messages. They stay ours until the destination's OrderAck.
+        3.1.1.6.2
+        """
         if self.cursors.save(max([entry.message.key for entry in entries]) - self.first_key):
             writes.changed(self, urgent=False)
 
@@ -207,13 +210,13 @@ class OutgoingSequence(OutgoingQueue):
     # Acknowledgments
 
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
-        """Note that the destination has all messages up to a number. Return False if already known.  3.1.5.6
+        """Record that the destination has all messages up to a number. Return False if already known.  3.1.5.6
 
         The caller has checked that the number is from the current sequence, and was sent.
 
         named: whether the OrderAck names the sequence by its TxSequenceID. If so, and if all messages are acknowledged,
-            the next message begins a new sequence. If not, the numbers go on: an OrderAck with only a number may come
-            late.
+            the next message begins a new sequence. If not, the numbering continues: an OrderAck with only a number may
+            come late.
         """
         cursors, numbering = self.cursors, self.numbering
         self.wait.last_ack_s = now.utc_s
@@ -301,7 +304,7 @@ class OutgoingSequence(OutgoingQueue):
     def _rest_if_empty(self, writes: PendingWrites) -> None:
         """If no message is kept, forget what was sent but continue to count.
 
-        The last OrderAck did not name the sequence, so it goes on until its numbers are used up.
+        The last OrderAck did not name the sequence, so the sequence continues until its numbers are used up.
         """
         if self.count:
             return

@@ -147,7 +147,7 @@ class Succession:
         self.add(sequence)
 
     def renumber(self, sequence: OutgoingSequence, above: int, now: Moment, writes: PendingWrites) -> None:
-        """Give a sequence of this process an Ordinal above one its destination has seen, and above all others."""
+        """Give a sequence of this process an Ordinal above one that its destination has seen, and above all others."""
         sequence.renumber(self._above(above, now), now, writes)
         self._members.sort(key=IDENTIFIER)
 

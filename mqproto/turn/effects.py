@@ -45,7 +45,7 @@ class QueueKind(StrEnum):
     The position of a message is its MessageID.
     """
     HELD = "held"
-    """Messages of one incoming sequence that came early, behind a gap.
+    """Messages of one incoming sequence that came early, after a gap.
 
     Its name consists of the source queue manager, the number of the local queue, and the sender's name for that queue.
     """
@@ -87,14 +87,14 @@ class MessageRow(NamedTuple):
     """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
     It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near. It
-    goes to the neighbour or to the application. `key` is the message's name while it is in the queue.
+    goes to the neighbor or to the application. `key` is the message's name while it is in the queue.
 
     message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
-    expires_s: the second, UTC, after which to check whether its time is over; None if it never expires, so its packet
+    expires_s: the second, UTC, after which to check whether it has expired; None if it never expires, so its packet
         need not be read.
     stored: whether the store has it; an express message is stored only if memory ran short.
-    delivery_count: how often it was handed out, including the next or present time; UNKNOWN_COUNT if it was in the
+    delivery_count: how many times it was handed out, including the next or present time; UNKNOWN_COUNT if it was in the
         store when the store was opened.
     """
 
@@ -145,7 +145,7 @@ class OutgoingRow(NamedTuple):
     sent_ceiling: int
     """No message after this position has ever been sent."""
     renumbered_through: int = 0
-    """Up to this position, the packets in the store have other numbers than those they are sent with."""
+    """The packets in the store up to this position have numbers that differ from those with which they are sent."""
 
 
 class IncomingRow(NamedTuple):
@@ -265,9 +265,9 @@ class Writes:
     incoming: dict[tuple[Guid, int], IncomingRow | None] = field(default_factory=dict)
     """The changed rows, by source and queue; None for a sequence that is no longer kept."""
     forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
-    """By source, ranges of ordinals to forget, from first to last, both inclusive.
+    """Ranges of ordinals to forget, each with its source; the first and the last ordinal are included.
 
-    Any of them may be unknown.
+    Any of the ordinals may be unknown.
     """
     identifiers: list[IdentifierRow] = field(default_factory=list)
     """Identifiers to add. If one of them is already known, it gets the new time."""
@@ -276,7 +276,7 @@ class Writes:
     outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
     """The outcomes of numbered operations, by invoker and identifier; None if one is to be forgotten."""
     forgotten_invokers: list[bytes] = field(default_factory=list)
-    """The invokers of which all outcomes are to be forgotten."""
+    """The invokers whose outcomes are all to be forgotten."""
     departures: list[Departure] = field(default_factory=list)
     """Messages that leave local queues in this transaction, for shells that record some of them.
 
@@ -284,7 +284,7 @@ class Writes:
     """
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
-        """Let the messages of a queue between two positions that ask for a FinalAck wait for it."""
+        """Of the messages of a queue between two positions, let those that ask for a FinalAck wait for it."""
         self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
 
     def remove(self, queue: int, first: int, last: int) -> None:

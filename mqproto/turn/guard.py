@@ -55,7 +55,7 @@ STRONG: Final = 5
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
 """Ciphers that anybody can break. Queues take them, and messages use them, only where they are named."""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
-"""Queue.PrivacyLevel: whether a queue takes only messages in clear, all, or only encrypted ones.
+"""Queue.PrivacyLevel: whether a queue takes only messages in clear, all messages, or only encrypted ones.
 
 [MS-MQDMPR] 3.1.1.2
 """

@@ -60,8 +60,8 @@ class PendingWrites:
     """The writes since the last commit, which are of two kinds.
 
     Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes that only
-    forget, such as the removal of a message that the neighbour has, are made with the next commit, or after a second.
-    If a crash comes before that, the message is sent twice and the receiver drops the second copy.
+    forget, such as the removal of a message that the neighbor has, are made with the next commit, or after a second. If
+    a crash comes before that, the message is sent twice and the receiver drops the second copy.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -113,7 +113,7 @@ class PendingWrites:
         self._writes.messages += messages
 
     def changed(self, sequence: HasRow, *, urgent: bool) -> None:
-        """Note that a sequence's row has changed."""
+        """Record that a sequence's row has changed."""
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent
 
@@ -223,7 +223,9 @@ class GivenNumbers:
             self._begin(state.life)
 
     def _begin(self, life: NewLife) -> None:
-        """Give no MessageID or TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
+        """Make sure that no MessageID or TxSequenceID is given that an earlier life may have given.  3.1.1.3,
+        3.1.1.3.1
+        """
         self._next_message_id = self._message_id_ceiling = life.first_message_id
         self.first_ordinal = self._ordinal_ceiling = max(self._ordinal_ceiling, life.first_sequence_ordinal)
         self._writes.urgent().counters |= {

@@ -120,7 +120,7 @@ STORED_AFTER: Final = frozenset(
 )
 """The waypoints that `stored` may follow. After `stored`, the path continues as if it were not there."""
 DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
-"""The waypoints of a message that arrived but is not taken. Its path goes on from before its arrival."""
+"""The waypoints of a message that arrived but is not taken. Its path then continues as if it had not arrived."""
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
@@ -172,11 +172,11 @@ class SessionHop(Protocol):
 
     @property
     def remote_qm(self) -> Guid | None:
-        """Return the neighbour's queue manager; None before it is known."""
+        """Return the neighbor's queue manager; None before it is known."""
 
     @property
     def remote_address(self) -> str:
-        """The neighbour's host."""
+        """The neighbor's host."""
 
 
 class Sent(Protocol):
@@ -195,63 +195,63 @@ class Waypoints:
     """Receives every step, and records none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
-        """Note that messages were sent here, to the queue with that format name."""
+        """Record that messages were sent here, to the queue with that format name."""
 
     def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
-        """Note that messages join a queue on disk."""
+        """Record that messages join a queue on disk."""
 
     def sent(self, entries: Iterable[Sent], session: SessionHop) -> None:
-        """Note that messages leave."""
+        """Record that messages leave."""
 
     def session_acknowledged(self, entries: Iterable[Sent], session: SessionHop) -> None:
-        """Note that the next hop has acknowledged messages.  3.1.5.5"""
+        """Record that the next hop has acknowledged messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
-        """Note that our messages with these numbers of a sequence, both inclusive, have arrived.  3.1.5.6"""
+        """Record that our messages with these numbers of a sequence, both inclusive, have arrived.  3.1.5.6"""
 
     def final_acknowledged(
         self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
     ) -> None:
-        """Note that one of our messages was received, or refused for good.  3.1.5.7"""
+        """Record that one of our messages was received, or refused for good.  3.1.5.7"""
 
     def arrived(self, packets: Iterable[bytes], session: SessionHop) -> None:
-        """Note that messages have arrived."""
+        """Record that messages have arrived."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
-        """Note that a message is not taken."""
+        """Record that a message is not taken."""
 
     def duplicate_dropped(self, packet: bytes) -> None:
-        """Note that a message is a duplicate, and is dropped."""
+        """Record that a message is a duplicate, and is dropped."""
 
     def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
-        """Note that others' messages join an outgoing queue."""
+        """Record that others' messages join an outgoing queue."""
 
     def held(self, packet: bytes, queue: str) -> None:
-        """Note that a message is early for its queue, and is held."""
+        """Record that a message is early for its queue, and is held."""
 
     def dropped(self, packet: bytes, queue: str) -> None:
-        """Note that a message is early and is dropped, because there is no room behind the gap."""
+        """Record that a message is early and is dropped, because there is no room after the gap."""
 
     def queued(self, packets: Iterable[bytes], queue: str) -> None:
-        """Note that messages join a local queue."""
+        """Record that messages join a local queue."""
 
     def kept(self, packet: bytes, queue: str, message_class: int) -> None:
-        """Note that a message joins a journal, or a dead-letter queue if its class is a refusal."""
+        """Record that a message joins a journal, or a dead-letter queue if its class is a refusal."""
 
     def not_kept(self, packet: bytes, queue: str) -> None:
-        """Note that a journal or dead-letter queue has no room for a message."""
+        """Record that a journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """Note that a dead letter in doubt leaves its queue, because the destination has reported the outcome."""
+        """Record that a dead letter in doubt leaves its queue, because the destination has reported the outcome."""
 
     def delivered(self, messages: Iterable[MessageRow], queue: str, consumer: int) -> None:
-        """Note that messages are handed to a consumer."""
+        """Record that messages are handed to a consumer."""
 
     def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
-        """Note that messages return from a consumer."""
+        """Record that messages return from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        """Note that a message finally leaves this queue manager.
+        """Record that a message finally leaves this queue manager.
 
         queue: the queue that it was in, if any.
         """
@@ -474,7 +474,7 @@ def class_name(message_class: int) -> str:
 
 
 def _hop(session: SessionHop) -> dict[str, str | int]:
-    """Return facts about the session on which a message comes or leaves, and about the neighbour."""
+    """Return facts about the session on which a message comes or leaves, and about the neighbor."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 

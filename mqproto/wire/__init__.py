@@ -1,8 +1,8 @@
 """The wire, where packets of MSMQ become records, and records become packets.  Begin with README.md.
 
 `decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only judges one, and
-`PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, and makes more
-of one kind; shapes.py recognizes these, and `inspect_packet` shows an analyst every byte.
+`PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, and makes more packets
+like a given one; shapes.py recognizes such packets, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.buffer import (

@@ -35,7 +35,7 @@ _SIZE_AT: Final = base_header.offset_of("packet_size")
 _KINDS: Final[dict[int, type[Packet]]] = {
     record.sizeof(): record.kind for record in INTERNAL_PACKETS.values()
 }
-"""By size, the kinds of internal packets; no two have the same size.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+"""The kinds of internal packets, keyed by size; no two have the same size.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
 assert len(_KINDS) == len(INTERNAL_PACKETS)
 
 

@@ -170,7 +170,7 @@ def encode_packet(packet: Packet) -> bytes:
     """Return the bytes of a packet, with its SessionHeader. Sizes and counts follow from its contents.
 
     Raises:
-        UsageError: a value breaks a rule of the specification, or the flags announce other headers than those that are
+        UsageError: a value breaks a rule of the specification, or the flags announce headers other than those that are
             present.
     """
     try:

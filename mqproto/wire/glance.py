@@ -130,7 +130,7 @@ def is_transactional(packet: bytes) -> bool:
 
 
 def is_traced(packet: bytes) -> bool:
-    """Return whether the TR bit is set: each node on the message's way sends a report.  [MS-MQMQ] 2.2.19.1"""
+    """Return whether the TR bit is set, which makes each node on the message's way send a report. [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_TRACE_AT] & _TRACE)
 
 
@@ -163,7 +163,9 @@ def sent_time_s(packet: bytes) -> int:
 
 
 def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield each SentTime with the number of UserMessages that have it, without Python code per message."""
+    """Yield each SentTime with the number of UserMessages that have it, without running Python code for each
+    message.
+    """
     for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
         yield sent, count
 
@@ -197,7 +199,9 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
 
 
 def correlation_id_of(manager: Guid, ordinal: int) -> bytes:
-    """Return the CorrelationID of a message about another, which this queue manager sent.  [MS-MQMQ] 2.2.18.1.3"""
+    """Return the CorrelationID of a message that is about a message sent by this queue manager.  [MS-MQMQ]
+    2.2.18.1.3
+    """
     return _correlated.pack(manager, ordinal)
 
 

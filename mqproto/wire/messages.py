@@ -1,4 +1,5 @@
-"""Makes UserMessages from a sender's data, OrderAcks and FinalAcks among them, and tells these from all others.
+"""Makes UserMessages, including OrderAcks and FinalAcks, from a sender's data, and tells these acknowledgments from all
+other messages.
 
 [MS-MQMQ] 2.2.20, [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1, 3.1.7.11
 """
@@ -289,7 +290,7 @@ class EndToEndAck:
         )
 
     def build(self) -> bytes:
-        """Return the packet. Raise UsageError as `message` does, or if it is not this kind of packet."""
+        """Return the packet. Raise UsageError as `message` does, or if the result is not this kind of packet."""
         return self.definition.build(self)
 
     @classmethod

@@ -1,5 +1,7 @@
-"""Changes packets without decoding them, as an intermediate queue manager does with every packet that it passes on, and
-a sender with packets that are like a given one.
+"""Changes packets without decoding them.
+
+An intermediate queue manager does so with every packet that it passes on, and a sender with packets that are like a
+given one.
 
 The offsets come from the layouts: they are the sizes of the preceding fields. Packets must be whole and valid, as
 `PacketBuffer` and `decode_packet` ensure.

@@ -222,7 +222,7 @@ class Run:
         return self._message_ids
 
     def part(self, first: int, count: int) -> Run:
-        """Return `count` messages, of which there is at least one, starting from index `first`."""
+        """Return `count` messages (at least one), starting from index `first`."""
         if count == len(self.packets):
             return self
         return Run(self.shape, self.packets[first : first + count])

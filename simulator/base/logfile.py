@@ -139,7 +139,9 @@ class LogFile(io.TextIOBase):
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Close the file. This also works if the file could not be opened: then the finalizer calls it."""
+        """Close the file. This also works if the file could not be opened; in that case, the finalizer calls this
+        method.
+        """
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -1,4 +1,4 @@
-"""Random numbers: each subject has its own dice, so one more draw for one leaves the others unchanged."""
+"""Random numbers: each subject has its own generator, so one more draw for one subject leaves the others unchanged."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import random
 
 
 def chance(seed: int, *subject: str) -> random.Random:
-    """Return the dice for one subject, as in `chance(7, "kill", "sender")`."""
+    """Return the random number generator for one subject, as in `chance(7, "kill", "sender")`."""
     return random.Random(f"{seed}/{'/'.join(subject)}")

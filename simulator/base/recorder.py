@@ -16,7 +16,7 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""How many pairs of endpoints have their connections counted.
+"""The maximum number of pairs of endpoints whose connections are counted.
 
 It is also the number of connections that `mqproto.captures.net.streams` keeps.
 """
@@ -139,7 +139,7 @@ class RecordedConnection:
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Record that `senders` broke off the connection. If something between the two sides did, name both."""
+        """Record that `senders` broke off the connection. If something between the two sides did so, name both."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()

@@ -1,6 +1,6 @@
 """Counts repeated log lines, and reports the count at growing intervals.
 
-We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us write
+We call a neighbor that is down five times a second, and each call fails in the same way. A peer that can make us write
 one line can make us write many lines that differ a little. Beyond a limit, all these lines are counted as one.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""How many seconds after the first line the count of repeats is reported. Each later interval doubles."""
+"""How many seconds after the first line the count of repeats is reported. Each later interval is twice as long."""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
 """How many seconds without a repeat end a series. After that, such a line is again written at once."""
@@ -41,7 +41,7 @@ class RepeatedLine:
 
     peer: the peer that all these lines are about; empty if there is none, or if there are several.
     is_mixed: whether the lines differ in their facts.
-    count: how often the line has occurred since the last report.
+    count: how many times the line has occurred since the last report.
     """
 
     name: str
@@ -107,7 +107,9 @@ class Repeats:
             series.pause_s = min(2 * series.pause_s, LONGEST_S)
 
     def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, str, bool]:
-        """Return the key by which a line is counted, the peer of all lines with it, and whether these differ."""
+        """Return the key by which a line is counted, the peer of all lines with that key, and whether those lines
+        differ.
+        """
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
             return key, peer, False

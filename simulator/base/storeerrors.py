@@ -112,7 +112,7 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """Report errors that are caused by meaningless contents of a store as damage.
+    """Report as damage the errors that meaningless contents of a store cause.
 
     Another program must have written such contents.
     """

@@ -36,9 +36,9 @@ A line is printed only if something has changed.
 
 
 Beside = Callable[[Place], AbstractAsyncContextManager[str]]
-"""A function that starts something that serves the running nodes until they end.
+"""A function that starts a service for the running nodes, which lasts until they end.
 
-It yields the address at which people use it.
+It yields the address of the service.
 """
 
 

@@ -266,8 +266,8 @@ class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
     Every method may raise NodeUnreachable, and the node's objection to the request: UsageError, TopologyError or
-    FormatNameError. Methods that change something raise InDoubt if the node went away meanwhile and did not come back
-    in time, so that it is not known whether the request was carried out. With a journal, the next client learns which.
+    FormatNameError. Methods that change something raise InDoubt if the node went away and did not come back in time. It
+    is then not known whether the request was carried out. With a journal, the next client learns which.
     """
 
     def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
@@ -386,7 +386,7 @@ class Client:
         """Take up to `limit` messages as soon as there is one; return none if `timeout_s` passes first.
 
         From then on the messages belong to the caller; if the caller fails, they are lost. `transaction` has no such
-        gap, and neither has this method if there is a journal.
+        gap, nor does this method if there is a journal.
 
         Args:
             tag: returns the tag for these messages, which the journal keeps before they leave their queue.

@@ -148,7 +148,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     failure: `business error`, `retrieval failure` or `in doubt`.
     reason: one line, cut short if the extension has no room for all of it.
-    attempts: how often the message was attempted, or delivered.
+    attempts: how many times the message was attempted, or delivered.
     message: the original's identifier, `GUID\ordinal`.
     queue: the queue that the original was in, such as `destination\orders`.
     extension: the original's extension, if that was not an envelope.

@@ -69,7 +69,7 @@ class ImportedMessage(NamedTuple):
 class Import:
     """The messages to send, in the order of the file, and the messages that are left out.
 
-    nodes: the nodes whose stores the messages are from.
+    nodes: the nodes from whose stores the messages come.
     """
 
     chosen: list[ImportedMessage] = field(default_factory=list)
@@ -80,8 +80,8 @@ class Import:
         """Leave out further messages.
 
         Args:
-            why: a function of a destination and of whether the message is transactional. It returns the reason why the
-                message cannot be sent, or None if it can.
+            why: a function that takes a destination and whether the message is transactional. It returns the reason why
+                the message cannot be sent, or None if it can.
         """
         kept = []
         for one in self.chosen:

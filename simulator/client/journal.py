@@ -1,8 +1,8 @@
 """The journal of an invoker's numbered operations, on disk.
 
-If a process dies, the next one continues from the journal. It is one SQLite file, with its `-wal`. It has the invoker's
-name, its node, the last number, and each operation with an unknown outcome, which is written before the operation is
-sent. Operations with a tag stay, with their outcomes, until they are forgotten; only their owner knows what a tag
+If a process dies, the next one continues from the journal. It is one SQLite file, plus its `-wal` file. It contains the
+invoker's name, its node, the last number, and each operation with an unknown outcome. An operation is recorded before
+it is sent. Operations with a tag stay, with their outcomes, until they are forgotten; only their owner knows what a tag
 means. Only one process at a time may open a journal.
 """
 
@@ -30,7 +30,7 @@ HEAD_BYTES: Final = 32
 """The size, in bytes, of the header of SQLite's log. The header changes whenever the log is restarted."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""The name of the life in a journal that was written before document histories had lives."""
+"""The name given to the history's life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
@@ -142,13 +142,13 @@ class Journal:
         doubtful: Mapping[int, ControlFrame] | None = None,
         tags: Mapping[bytes, ControlFrame] | None = None,
     ) -> None:
-        """Bind the journal to a node, because its identifiers have a meaning only there.
+        """Bind the journal to a node, because only that node knows the identifiers in it.
 
         Also record the invoker's birth.
 
         Args:
             doubtful: the outcomes of operations that were sent before this birth, keyed by identifier.
-            tags: the outcomes, keyed by tag, of such operations that are not in the journal.
+            tags: the outcomes of such operations that are not in the journal, keyed by tag.
 
         Raises:
             UsageError: the journal belongs to another node.
@@ -219,7 +219,7 @@ class Journal:
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
-        """Withdraw the newest operation, which was never sent. The next operation gets its identifier."""
+        """Withdraw the newest operation, which was never sent. The next operation reuses its identifier."""
         number = self._numbers.pop(identifier)
         assert number == self._following - 1, "those after it are withdrawn first"
         self._following = number

@@ -36,13 +36,16 @@ class Away:
 
     @property
     def is_running(self) -> bool | None:
-        """Whether the node is running, for programs: False if not, None if it runs but has not answered."""
+        """Whether the node is running, as a value for programs: False if it is not; None if it is but has not
+        answered.
+        """
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
         """Return, in words, what will happen to a request.
 
-        If the node is not running, `otherwise` will happen when it is started.
+        Args:
+            otherwise: what will happen when the node is started, if it is not running.
         """
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
@@ -139,7 +142,7 @@ def _process_at(path: Path) -> int | None:
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
     """Return the place with the queues that its nodes report.
 
-    Nodes that are not running here have the queues in the file.
+    For a node that is not running here, these are the queues in the file.
 
     Args:
         names: the queues of interest, so that only the necessary nodes are asked; by default, all are asked.
@@ -191,7 +194,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues: all nodes if one of the names does not name a node."""
+    """Return the nodes that may have these queues: all nodes if one of the names does not say on which node it is."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

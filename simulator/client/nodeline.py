@@ -37,7 +37,7 @@ class NodeLine:
         self._buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
 
     def open(self, nursery: trio.Nursery, command: str) -> None:
-        """Set the nursery for connections, and the command, named in errors, that starts the node."""
+        """Set the nursery for connections, and the command that error texts suggest for starting the node."""
         self._nursery = nursery
         self._command = command
 
@@ -110,13 +110,13 @@ class NodeLine:
     def hang_up(self) -> None:
         """Close the connection, so that messages handed out over it return to their queue.
 
-        The next connection continues.
+        The client continues with its next connection.
         """
         if self._connection:
             self._connection.close()
 
     def end(self) -> None:
-        """Close the connection, and note that there is no other one yet."""
+        """Close the connection, and record that there is no other one yet."""
         self.hang_up()
         self._connection = None
 

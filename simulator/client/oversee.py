@@ -58,9 +58,9 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Return whether the subject is just the name of one node's queue.
+    """Return whether the subject is a queue's name without its node, and can mean the queue of only one node.
 
-    The name of a system queue is not, because each node has such a queue.
+    The name of a system queue does not count, because every node has such a queue.
     """
     is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
     return (

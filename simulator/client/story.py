@@ -110,7 +110,9 @@ def logs_in(directory: Path) -> list[Path]:
 def story_of(
     subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()
 ) -> MessageStory:
-    """Return all that these logs say, in order of time, about one message or all with a producer's key.
+    """Return everything that these logs say about one message, or about all messages with a producer's key.
+
+    The steps are in order of time.
 
     Args:
         names: the other identifiers of the message, one for each time it was sent again.
@@ -231,7 +233,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Return whether a line is of a kind that each message causes in a node's log, and only there."""
+    """Return whether a line is of a kind that every message leaves in a node's log, and in no other log."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 

@@ -114,7 +114,10 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
 
 
 def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tuple[str, Sequence[Draft]]:
-    """Return the run that has the message at position `done`, from that message on; empty after the last."""
+    """Return the rest of the run that contains the message at position `done`, starting with that message.
+
+    After the last message, return an empty run.
+    """
     for destination, drafts in runs:
         if done < len(drafts):
             return destination, drafts[done:]

@@ -105,8 +105,8 @@ def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[in
     """Return Draft.privacy_level and Draft.encryption_algorithm for a cipher.
 
     Args:
-        cipher: the name of the cipher; empty for the strongest one.
-        encrypts: whether to encrypt if no cipher is named; if not, both values are 0.
+        cipher: the name of the cipher; may be empty.
+        encrypts: whether to use the strongest cipher if none is named; if not, both values are 0 in that case.
         name: the name of the cipher's option, in error texts.
 
     Raises:
@@ -232,8 +232,8 @@ async def send(
         like: a draft with the properties that all messages have in common.
         transactional: whether the messages are transactional; None to follow the queue's declaration.
         together: whether all messages form one transaction.
-        handed_over: if there are several parts, called after every TRANSACTION_LIMIT messages with the number of
-            messages handed over so far.
+        handed_over: a function that is called if the messages are sent in several parts. It is called after every
+            TRANSACTION_LIMIT messages with the number of messages handed over so far.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -317,7 +317,7 @@ class Importing:
 def importing(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None
 ) -> Importing:
-    """Return the import of those messages in a file from `mqproto store export` that can be sent.
+    """Prepare to import a file from `mqproto store export`, and leave out the messages that cannot be sent.
 
     Args:
         place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
@@ -531,7 +531,7 @@ def _travelling(envelope: Envelope) -> dict[str, Any]:
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message's verified signer, and the cipher that protected it on its way; empty for neither."""
+    """Return a message's verified signer, and the cipher that protected it on its way; empty if there is neither."""
     told: dict[str, Any] = {}
     if message.cipher:
         told["encrypted"] = message.cipher

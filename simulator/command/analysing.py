@@ -36,7 +36,7 @@ class ProgressLine:
         self._began_s = clock()
 
     def shown(self) -> AbstractContextManager[None]:
-        """Draw the line while the block runs, if this is a terminal."""
+        """Draw the line while the block runs, if the output is a terminal."""
         return redrawn(self._console, self._drawn)
 
     def __call__(self, progress: Progress) -> None:

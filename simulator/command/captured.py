@@ -58,7 +58,7 @@ DIAGRAM_COLUMNS: Final = 80
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins like a capture. The size is unknown if the file is standard input."""
+    """A file that begins like a capture. Its size is not known if it is standard input."""
 
     file: BinaryIO
     where: str
@@ -91,11 +91,11 @@ def open_capture(source: str) -> Opened | StandardInput | None:
     """Return the capture named by `source`.
 
     Returns:
-        The capture; None if a file or an argument is not a capture; or standard input itself if it is
-        not a capture.
+        The capture if there is one. If standard input is not a capture, return it as it is. If a file or
+        an argument is not a capture, return None.
 
     Raises:
-        UsageError: it begins like a known format that cannot be read here.
+        UsageError: the source begins like a known format that cannot be read here.
     """
     if source == "-":
         head = sys.stdin.buffer.read(max(map(len, MAGICS)))
@@ -287,7 +287,7 @@ class _Reading:
         return self._chosen is None or self._chosen.takes_turn(turn, self.names)
 
     def count(self, findings: list[Finding]) -> None:
-        """Record the shown findings for the exit status."""
+        """Record findings that were shown, for the exit status."""
         self.findings.update(finding.severity for finding in findings)
 
     def last_findings(self) -> list[Finding]:
@@ -407,7 +407,7 @@ def _as_json(sight: Sight, names: Names, evidence: Evidence | None, *, fields: b
 
 
 def _inspect(sight: Sight) -> Inspection:
-    """Return the fields of a packet; those of a Ping only if it is complete."""
+    """Return the fields of a packet. It is inspected as a Ping only if it is a complete Ping."""
     whole = isinstance(sight.seen.packet, Ping)
     return inspect_ping(sight.seen.data) if whole else inspect_packet(sight.seen.data)
 

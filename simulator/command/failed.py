@@ -250,7 +250,7 @@ def erase(
     """Erase the bodies of finished messages from all files of their nodes. The record of each message stays.
 
     Identifiers, times, outcomes and checksums are kept. Nodes may be running; each store is rewritten, which takes as
-    long as a backup. The command refuses to erase a message that waits or is on its way.
+    long as a backup. The command refuses to erase a message that is waiting or on its way.
     """
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")

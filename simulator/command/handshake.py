@@ -112,7 +112,7 @@ class Handshake:
         return b""
 
     def ended(self, outcome: Outcome, detail: str) -> None:
-        """Take note that the peer has closed the connection, or that the time is up.
+        """Record that the peer has closed the connection, or that the time is up.
 
         Args:
             outcome, detail: the result if the peer has sent nothing.

@@ -68,7 +68,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def place_of(topology: str, directory: Path | None) -> Place:
-    """Return the place given by the options for a topology and for the folder of its nodes' stores."""
+    """Return the place that the two options stand for: a topology, and the folder of its nodes' stores."""
     from mqproto.simulator.topology.places import Place
 
     return Place.of(topology, directory)
@@ -130,7 +130,7 @@ class _Sharing(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write one line that refers to `mqproto --help` instead of the help of shared options."""
+        """Write one line that refers to `mqproto --help`, in place of the help for shared options."""
         if self.shared:
             formatter.write_paragraph()
             names = ", ".join("/".join(reversed(each.opts)) for each in self.shared)
@@ -221,7 +221,7 @@ PLACES: Final = {"Place": _Where, "Later": _Later}
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """Yield the options that make up a parameter of a command."""
+    """Yield the options that form one parameter of a command."""
     if is_dataclass(parameter.annotation):
         for each in _fields(parameter.annotation).values():
             yield from _options(each)
@@ -230,7 +230,7 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
-    """Return the value of a parameter, made from its options."""
+    """Return the value of a parameter, built from the values of its options."""
     kind = parameter.annotation
     if kind in (_Where, _Later):
         place = partial(place_of, typed["topology"], typed["directory"])

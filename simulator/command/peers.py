@@ -115,7 +115,7 @@ def move(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printou
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
-    """Return the facts to add about a queue manager. With `probes`, it is asked for its GUID."""
+    """Return the facts to add about a queue manager. If `probes` is set, ask the queue manager for its GUID."""
     from mqproto.simulator.command.probe import probe
     from mqproto.simulator.node.control import PeerFacts
 
@@ -177,7 +177,7 @@ def _answers(
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
 ) -> Printout:
-    """Return the result of a request on each node: an answer, a refusal, or that there is no answer."""
+    """Return each node's result for a request: an answer, a refusal, or the fact that there was no answer."""
     from mqproto.simulator.client.live import Away
 
     told, lines, refusals = [], [], []
@@ -369,7 +369,7 @@ def _blocked_values(one: Blocked) -> dict[str, Any]:
 
 
 def blocked_words(one: Blocked | Away, *, is_blocked: bool) -> str:
-    """Return, in words, the result of blocking or unblocking a network."""
+    """Return a description of the result of blocking or unblocking a network."""
     from mqproto.simulator.client.live import Away
 
     if isinstance(one, Away):

@@ -1,7 +1,7 @@
 """`mqproto probe`, which finds out whether a host speaks MSMQ and shows its parameters.
 
 It sends one connection request over TCP and, at the same time, one Ping over UDP. It sends nothing that a queue manager
-stores. A peer that answers has as much time as the caller allows. Its data is read only up to the first bytes that do
+stores. The caller limits the time for the peer's answers. The peer's data is read only up to the first bytes that do
 not belong to a handshake.
 """
 
@@ -39,7 +39,7 @@ FLAG_WORDS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """What one host answered, at the address that answered or else at the last one that was tried."""
+    """A host's answers, with the address that answered, or else the last address that was tried."""
 
     host: str
     port: int
@@ -170,7 +170,7 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
 
 
 def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
-    """Return what a datagram that may answer our Ping shows.  [MS-MQQB] 3.1.7.8"""
+    """Judge a datagram that may be the response to our Ping.  [MS-MQQB] 3.1.7.8"""
     try:
         response = ping_packet.decode(datagram)
     except WireFormatError:

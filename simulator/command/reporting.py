@@ -160,13 +160,10 @@ def tables(
 ) -> int:
     """List, query or export the tables of `mqproto analyse`.
 
-    Everything is read as of one moment, whatever is written meanwhile.
+    Everything is read as of one moment, even if tables are written in the meantime.
 
-    \b
-    mqproto tables tables
-    mqproto tables tables --columns histories
-    mqproto tables tables --sql 'SELECT queue, outcome FROM histories'
-    mqproto tables tables --export folder --format csv
+     mqproto tables tables mqproto tables tables --columns histories mqproto tables tables --sql 'SELECT queue, outcome
+    FROM histories' mqproto tables tables --export folder --format csv
     """
     _see_that_there_is(place)
     from mqproto.captures.pipeline.tables.tables import Tables

@@ -241,7 +241,7 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """Yield the names of the bits that are set in a word of flags, as the flags' record defines them."""
+    """Yield the names of the bits that are set in a word of flags. The flags' record defines the names."""
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name

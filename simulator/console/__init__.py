@@ -4,7 +4,7 @@
       ▲                                                                              │
       └──────────────────────────────── deeds ◄── front: token, role ◄──POST─────────┘
 
-First read `watch.py`, which asks the nodes once for all browsers together, and not at all while nobody looks. Then read
-`facts.py`, which makes the facts for a page, and `front.py`, which checks requests. `page/` is the page: plain files,
-without a build step.
+First read `watch.py`, which asks the nodes once for all browsers together, and not at all while nobody is looking. Then
+read `facts.py`, which makes the facts for a page, and `front.py`, which checks requests. `page/` is the page: plain
+files, without a build step.
 """

@@ -33,7 +33,7 @@ MESSAGES_LIMIT: Final = 500
 PATIENCE_S: Final = 30.0
 """The number of seconds that a run may take to break or mend something.
 
-A node that is restarted is stopped first.
+This includes the time to stop a node that is being restarted.
 """
 
 

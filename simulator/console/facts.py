@@ -96,7 +96,7 @@ def _kind(queue: LocalStatus) -> str:
 def outgoing_facts(
     topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the facts about a node's outgoing queues; those of acknowledgments only if not empty.
+    """Yield the facts about a node's outgoing queues; queues for acknowledgments are left out if they are empty.
 
     Args:
         broken: the faults that users made, keyed by the names of links.
@@ -118,7 +118,9 @@ def outgoing_facts(
 def _why(
     name: str, hop: str, broken: Mapping[str, str], queue: OutgoingStatus, status: NodeStatus
 ) -> Iterator[str]:
-    """Yield the reasons why messages wait: a fault that a user made on their link, and the node's reason."""
+    """Yield the reasons why messages wait: a fault that a user made on their link, and the reason that the node
+    gives.
+    """
     for key in (key_of(name, hop), key_of(hop, name)):
         if key in broken:
             yield f"the link is {WORDS[Deed(broken[key])]} by hand"

@@ -2,7 +2,7 @@
 
     GET  /, /*.css, /*.js, /*.svg    the page; for anybody who can reach it
     GET  /events                     server-sent events: `hello`, then `state` until the browser disconnects
-    GET  /explain?node=NODE&of=QUEUE why something waits, as `mqproto explain` shows it, and the first messages
+    GET  /explain?node=NODE&of=QUEUE why something is waiting, as `mqproto explain` shows it, and the first messages
     GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` shows it, and a ladder
     GET  /failed                     what has failed, as `mqproto failed list` shows it
     POST /do                         an operation, as JSON: `deeds.py`
@@ -128,7 +128,7 @@ class Front:
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the answer for a fault that the server itself reports, instead of a handler."""
+    """Return the answer for a fault that the server itself, rather than a handler, reports."""
     return _said(fault.status, fault.text)
 
 

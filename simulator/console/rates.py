@@ -18,7 +18,7 @@ class Rates:
         self._named: set[Hashable] = set()
 
     def of(self, name: Hashable, count: int, now_s: float) -> float:
-        """Return the recent rate of a count per second; 0 for a new count."""
+        """Return how fast a count has recently grown, per second; 0 for a new count."""
         seen = self._seen.setdefault(name, deque())
         self._named.add(name)
         if seen and (count < seen[-1][1] or now_s < seen[-1][0]):

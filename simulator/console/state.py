@@ -35,7 +35,8 @@ class State:
         place: the nodes' topology and folder, with the queues that the nodes report.
         broken: the faults that users made, keyed by the names of links.
         traffic: returns the progress of the console's own traffic.
-        breakable: whether links can be broken as well as nodes, as the value of `links`; None if nothing can be broken.
+        breakable: has one entry, `links`, which is true if links can be broken as well as nodes; None if nothing can be
+            broken.
     """
 
     def __init__(self, place: Place) -> None:

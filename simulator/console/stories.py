@@ -1,4 +1,4 @@
-"""Answers a page's questions: why messages wait, what happened to a message, and which messages failed."""
+"""Answers a page's questions: why messages are waiting, what happened to a message, and which messages failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAILED_SHOWN: Final = 200
 RUNGS: Final = 300
 PAUSE_S: Final = 1.0
 MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
-"""The pattern of the beginning of a line about one message; its group is the message's identifier."""
+"""A pattern that matches the beginning of a line about one message. Its group is the message's identifier."""
 WRONG: Final = frozenset(
     {
         *DROPS,
@@ -59,7 +59,7 @@ It is 1: logs and stores may be large.
 
 
 async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Explain why something waits, as `mqproto explain` does.
+    """Explain why something is waiting, as `mqproto explain` does.
 
     Faults that users made come first, because many messages may follow.
 

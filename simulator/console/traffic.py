@@ -31,7 +31,7 @@ PATIENCE_S: Final = 3_600.0
 A request to it is carried out once, when the node is back.
 """
 LOOK_S: Final = 0.5
-"""The seconds between the consumer's checks for the end, and between attempts to reach a node."""
+"""The number of seconds between the consumer's checks of whether to end, and between attempts to reach a node."""
 LIMIT: Final = 100
 
 
@@ -39,8 +39,8 @@ class Count(msgspec.Struct):
     """The progress of the traffic.
 
     wrong: the number of messages that arrived before one with a lower number.
-    twice: the number of messages that arrived again.
-    failure: why the traffic ended before it was stopped; empty if it did not.
+    twice: the number of messages that arrived more than once.
+    failure: the reason why the traffic ended before it was stopped; empty if it did not.
     """
 
     frm: str

@@ -1,4 +1,4 @@
-"""Polls the nodes several times a second, once for all browsers, and only while somebody looks.
+"""Polls the nodes several times a second, once for all browsers, and only while somebody is looking.
 
 The requests are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
 does not delay the others. It is shown with its last answer and the age of that answer.
@@ -32,7 +32,7 @@ class Sample:
     """The last answer of a node.
 
     status, peers: the answers to the two requests; None if the node is not running.
-    at_s: the time at which it was asked, on trio's clock.
+    at_s: the time at which the node was asked, on trio's clock.
     """
 
     at_s: float
@@ -42,11 +42,11 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""When no page has been open for this many seconds, the actions that pages began are ended."""
+"""The number of seconds without an open page after which the actions that pages began are ended."""
 
 
 class NodeWatch:
-    """Polls nodes while somebody looks.
+    """Polls nodes while somebody is looking.
 
     Args:
         tell: called after each poll with the samples, keyed by the nodes' names.

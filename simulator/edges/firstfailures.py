@@ -1,6 +1,6 @@
 """The terminal output of a gateway or trigger.
 
-It says what the program waits for, and reports the first failure.
+It says what the program is waiting for, and reports the first failure.
 
 The log has all failures.
 """
@@ -18,7 +18,7 @@ import trio
 from mqproto.simulator.base.program.output import complain
 
 PATIENCE_S: Final = 2.0
-"""The number of seconds after which a program that still waits says what it waits for."""
+"""The number of seconds after which a program that is still waiting says what it is waiting for."""
 QUIET_S: Final = 10.0
 """The minimum number of seconds between two lines of one kind, even if they alternate with successes."""
 
@@ -83,7 +83,7 @@ def on_screen(text: str) -> None:
 
 
 async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
-    """If a gateway or trigger is not ready soon, print what it waits for.
+    """If a gateway or trigger is not ready soon, print what it is waiting for.
 
     Args:
         start: the command that starts its node.

@@ -84,7 +84,7 @@ class Forwarding:
         return with_trace(found, trace_of(found)) if found else found  # No reason to refuse a message.
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers of a message that its consumer gets.
+        """Return the message headers that the consumer gets.
 
         The trace is included only if it is valid, because not every sender checks it.
         """

@@ -100,16 +100,14 @@ ENDS: Final = "ends"
 The keys are the identifiers of messages (gateway/confirmations.py).
 """
 OWN_QUEUES: Final = "own-queues"
-"""The scope, in the history, of the queues in which gateways get confirmations.
+"""The scope, in the history, of the documents about queues in which gateways get confirmations.
 
-The keys are their format names.
-
-These documents are started but never finished, so that they are kept.
+The keys are the format names of these queues. The documents are started but never finished, so that they are kept.
 """
 OUTCOMES: Final = msgspec.json.Decoder(Outcome)
 CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"
-"""The scope, in the history, of Lives. The keys are their identifiers."""
+"""The scope, in the history, of Lives. The keys are the identifiers that the messages had in these lives."""
 LIFE: Final = msgspec.json.Decoder(Life)
 LIVES_LIMIT: Final = 100
 """The maximum number of a message's lives that are followed."""
@@ -155,7 +153,7 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
 
 
 def called(known: Evidence, record: Record) -> None:
-    """Add the trigger's record of a message to its evidence."""
+    """Add the trigger's record of a message to the evidence about the message."""
     known.told = record.entry is not Entry.ABSENT
     known.owner, known.attempts = record.owner, record.attempts
     known.said = record.outcome.decode("utf-8", "replace")
@@ -167,7 +165,7 @@ def called(known: Evidence, record: Record) -> None:
 
 
 def ended(known: Evidence, name: str, record: Record) -> None:
-    """Add the confirmation for one of a message's lives to its evidence.
+    """Add the confirmation for one of a message's lives to the evidence about the message.
 
     `name` is the identifier of that life.
     """
@@ -180,7 +178,7 @@ def ended(known: Evidence, name: str, record: Record) -> None:
 
 
 def lived(known: Evidence, name: str, record: Record) -> None:
-    """Add the record of a life that ended when the message was sent again, and its new identifier."""
+    """Add to the evidence the record of a life that ended when the message was sent again, and the new identifier."""
     if not record.outcome:
         return
     life = LIFE.decode(record.outcome)

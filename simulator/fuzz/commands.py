@@ -222,7 +222,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the lines of the report: the numbers of packets, in all and by question, and the findings."""
+    """Yield the lines of the report: the number of packets, in total and for each question, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"

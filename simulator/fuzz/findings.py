@@ -25,9 +25,9 @@ LONGEST_SLUG: Final = 48
 class FuzzFinding:
     """One fault of a parser or a peer.
 
-    group: the kind of fault, and its place. Two findings of one group are considered the same fault.
+    group: the kind of fault, and its place. Two findings in the same group are considered the same fault.
     detail: what was seen, in one line.
-    data: the bytes that show the fault; if they are several packets, one follows the other.
+    data: the bytes that show the fault; several packets are concatenated.
     how: everything that is needed to repeat and to understand the finding, as words, numbers, and lists of these.
         "fuzz" names the fuzzer that repeats it, `parser` or `peer`.
     """
@@ -61,7 +61,7 @@ class Findings:
         return len(self.first)
 
     def knows(self, group: str) -> bool:
-        """Return whether there is already a finding of this group.
+        """Return whether there is already a finding in this group.
 
         If so, count it; it need not be minimized again.
         """

@@ -83,7 +83,9 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Leave out bytes, halves first, from the end on, because later bytes mostly depend on earlier ones."""
+    """Leave out bytes, first halves, then smaller parts, from the end, because later bytes mostly depend on earlier
+    ones.
+    """
     size = len(packet) // 2
     while size:
         end = len(packet)
@@ -123,7 +125,7 @@ def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
 
 
 def unannounced(packet: bytes) -> Iterator[bytes]:
-    """Yield the packet without one part, and also with one flag cleared or one length set to zero."""
+    """Yield versions of the packet, each without one part, and with one flag cleared or one length set to zero."""
     fields = [field for field in fields_of(packet) if field.size]
     announcing = [
         (word, word.value & ~(bits.limit << bits.first))

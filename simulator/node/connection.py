@@ -17,7 +17,7 @@ READ_BYTES: Final = 256 * 1024
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
 """Limits for a connection that we close: the seconds (above) in which to send its queued data, and the number of bytes
-that it may receive meanwhile.
+that it may receive in that time.
 """
 
 
@@ -127,11 +127,11 @@ class Connection:
             self._flushed.set()
 
     async def flushed(self) -> None:
-        """Return when no data is waiting to be sent, because all of it has left or the connection is broken."""
+        """Wait until no data remains to be sent, because all of it has left or the connection is broken."""
         await self._flushed.wait()
 
     async def readable(self) -> None:
-        """Return when there is data to read, or the end of the stream, or an error.
+        """Wait until there is data to read, or the end of the stream, or an error.
 
         Raises:
             trio.ClosedResourceError: `close` was called before or during the wait.

@@ -166,7 +166,7 @@ class Send(msgspec.Struct, array_like=True):
     """Messages for one or several destinations, whose names are separated by commas. Either all are accepted, or none.
     Either all are transactional, each in its own transaction, or none.
 
-    Queues may be given by any of their names, in the drafts, too.
+    A queue may be given by any of its names, even in the drafts.
 
     tag: a value that means something only to the client; it is kept with the outcome.
     """
@@ -395,7 +395,9 @@ class OneQueue(msgspec.Struct, array_like=True):
 
 
 class SendBack(msgspec.Struct, array_like=True):
-    """Messages in a dead-letter queue or a journal that are to be sent again, by source and ordinal; null for all."""
+    """The messages in a dead-letter queue or a journal that are to be sent again, by source and ordinal; null for
+    all.
+    """
 
     queue: str
     messages: list[tuple[bytes, int]] | None

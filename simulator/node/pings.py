@@ -1,8 +1,8 @@
 """Pings over UDP: requests to neighbors, and answers to their requests.  [MS-MQQB] 2.1.2
 
-The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
-never goes to a ping port. A node examines about 12,800 requests a second, and the system drops the rest. It answers all
-requests from known hosts, and about 800 a second from strangers, whose addresses may be forged.
+Requests and answers have separate sockets, because a request and a response look alike. An answer is no larger than its
+request, and never goes to a ping port. A node examines about 12,800 requests a second, and the system drops the rest.
+It answers all requests from known hosts, and about 800 a second from strangers, whose addresses may be forged.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ ROUND: Final = 128
 ROUND_OF_STRANGERS: Final = 8
 """The maximum number of these requests that are answered if they come from unknown hosts."""
 PAUSE_S: Final = 0.01
-"""The time, in seconds, that the next requests then have to wait. The kernel drops requests for which it has no
-room.
-"""
+"""The time, in seconds, that further requests then have to wait. The kernel drops requests for which it has no room."""
 
 
 class PingPort:

@@ -48,7 +48,7 @@ class Fullness:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.room_bytes = store.room_bytes
-        """How many bytes a batch may bring, as the store said at the last look."""
+        """The number of bytes that a batch may add, as the store reported at the last look."""
         self._tried_s = 0.0
         self._is_full = False
 

@@ -272,7 +272,7 @@ class ClientService:
     # Operators
 
     def explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
-        """Explain why something waits. The answer comes later, because finding out may take a while.
+        """Explain why something is waiting. The answer comes later, because finding out may take a while.
 
         Raises:
             UsageError: there are too many of these questions on this connection.
@@ -329,7 +329,7 @@ class ClientService:
 
         Raises:
             UsageError, FormatNameError: there is no such queue, or a number exceeds its limit.
-            RolledBack: a later epoch receives.
+            RolledBack: a receiver with a later epoch has taken over.
         """
         _check_limit(wish.limit)
         if wish.timeout_s is not None and not 0 <= wish.timeout_s <= TIMEOUT_LIMIT_S:

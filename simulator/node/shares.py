@@ -46,7 +46,7 @@ class Shares:
         return max(0.0, self._paid_at.get(self._account(host), 0.0) - trio.current_time())
 
     async def turn(self, host: str) -> None:
-        """Return when a host may be read again. If it has no debt, there is no checkpoint.
+        """Wait until a host may be read again. If it has no debt, there is no checkpoint.
 
         The time when everything is paid off only moves forward, so a later connection is never read earlier. While one
         of n connections waits, each of the others is read at most once. So a host owes at most the cost of n pieces and

@@ -53,7 +53,7 @@ class Turn:
         self.over = trio.Event()
 
     async def carried_out(self) -> None:
-        """Return when the batch has been carried out. If it already has been, there is no checkpoint."""
+        """Wait until the batch has been carried out. If it already has been, there is no checkpoint."""
         if not self.over.is_set():
             await self.over.wait()
 
@@ -80,12 +80,12 @@ class TurnFeed:
         self._work = trio.Event()
 
     async def room(self) -> None:
-        """Return as soon as the current turn accepts more. If it already does, there is no checkpoint."""
+        """Wait until the current turn accepts more. If it already does, there is no checkpoint."""
         while self._next.messages >= TURN_MESSAGES or self._next.size_bytes >= TURN_BYTES:
             await self._next.over.wait()
 
     async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> float:
-        """Note that something was fed. Return when it has been carried out.
+        """Record that something was fed, and wait until it has been carried out.
 
         Returns:
             The time spent on these bytes, in seconds, which is their share of the batch's time.
@@ -95,7 +95,7 @@ class TurnFeed:
         return size_bytes * turn.byte_s  # Others may have been carried out before we run again.
 
     def count(self, *, messages: int = 0, size_bytes: int = 0) -> Turn:
-        """Note that something was fed. Return the turn that the caller has to wait for later."""
+        """Record that something was fed. Return the turn that the caller has to wait for later."""
         turn = self._next
         turn.messages += messages
         turn.size_bytes += size_bytes
@@ -103,7 +103,7 @@ class TurnFeed:
         return turn
 
     def wake(self) -> None:
-        """Note that there is something to carry out."""
+        """Record that there is something to carry out."""
         self._work.set()
 
     # For the loop
@@ -119,7 +119,7 @@ class TurnFeed:
         self._work = trio.Event()
 
     def end(self) -> None:
-        """Note that the batch has been carried out."""
+        """Record that the batch has been carried out."""
         self._now.byte_s = (perf_counter() - self._began_s) / max(1, self._now.size_bytes)
         self._now.over.set()
 
@@ -146,7 +146,7 @@ class Alarm:
             self._sleep.deadline = at_s
 
     async def run(self) -> None:
-        """Ring each time that the set time has come, until this task is cancelled."""
+        """Ring whenever the set time has come, until this task is cancelled."""
         while True:
             with trio.CancelScope(deadline=self._at_s) as self._sleep:
                 await trio.sleep_forever()

@@ -63,7 +63,7 @@ class Performance:
             the capture.
 
     live: the peer's answers to each message.
-    unmet: the messages whose captured answers have not all come yet.
+    unmet: the messages whose captured answers have not all arrived yet.
     progress_s: the time at which progress was last made.
     heard_s: the time at which the peer last sent anything.
     """
@@ -99,8 +99,9 @@ class Performance:
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """Return the time at which to send the next packet. This is a past time if it waits only for room, and infinity
-        if there is no packet.
+        """Return the time at which to send the next packet.
+
+        It is in the past if the packet waits only for room, and infinity if there is no packet.
         """
         if self._acknowledgments:
             return 0.0
@@ -113,8 +114,9 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time before which no answer can come, because no message is due until then. This is a past time if
-        one can come now.
+        """Return the time before which no answer can come, because no message is due until then.
+
+        It is in the past if an answer can come now.
         """
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
@@ -152,7 +154,7 @@ class Performance:
     # What comes
 
     def acknowledged(self, entries: Iterable[InFlight], now_s: float) -> None:
-        """Note that, according to the session, these packets have safely reached the peer."""
+        """Record that, according to the session, these packets have safely reached the peer."""
         for entry in entries:
             if entry.origin != OWN:
                 assert isinstance(entry.origin, int)
@@ -171,7 +173,7 @@ class Performance:
             self.progress_s = now_s
 
     def _see(self, number: int, now_s: float) -> None:
-        """Note that the outcome of a message has changed."""
+        """Record that the outcome of a message has changed."""
         self.progress_s = now_s
         if not self.live.fates[number].lacks(self.script.answers.fates[number]):
             self.unmet.discard(number)

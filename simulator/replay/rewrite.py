@@ -3,7 +3,7 @@
 A live peer may have had these very messages, so each gets a new MessageID and each sequence a newer TxSequenceID;
 otherwise the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
 
-Everything from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no holes, even
+Everything from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no gaps, even
 if the capture has only parts of it. A sender begins a new sequence only when all messages of the last one have been
 acknowledged ([MS-MQQB] 3.1.5.6), and the peer may acknowledge them later than in the capture. Messages that were sent
 out of order are again sent out of order.

@@ -32,7 +32,7 @@ class News:
         self._event = trio.Event()
 
     async def wait(self) -> None:
-        """Return when something happens."""
+        """Wait until something happens."""
         await self._event.wait()
 
 

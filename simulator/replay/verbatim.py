@@ -1,7 +1,7 @@
 """Plays a part as it was captured: the same bytes in the same order, whatever the peer answers.
 
 If, in the capture, the peer sent anything between our previous packet and the next, the next packet waits until the
-peer has sent any packet. In addition, a packet waits for as many UserMessages as it acknowledges, because acknowledging
+peer has sent a packet. In addition, a packet waits for as many UserMessages as it acknowledges, because acknowledging
 more would break the session.
 """
 

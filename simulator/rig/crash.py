@@ -206,7 +206,7 @@ class Crash(Rig):
         self._judged.cancel()
 
     def ended(self, node: NodeProcess) -> None:
-        """End the run with a failure, because a node ended by itself."""
+        """End the run with a failure, because a node ended on its own."""
         self._fail(str(node.failure()))
 
     # Kills

@@ -135,7 +135,7 @@ class Demo(Rig):
         """Start the nodes, send, break things, and wait until everything owed has arrived.
 
         Raises:
-            NodeError: a node does not start, or ends by itself.
+            NodeError: a node does not start, or ends on its own.
         """
         async with trio.open_nursery() as nursery:
             detours = await nursery.start(self.links.run)

@@ -317,7 +317,7 @@ class Gate:
             self._opened = trio.Event()
 
     async def passed(self) -> None:
-        """Return when the gate is open. If it is open now, return at once, without a checkpoint."""
+        """Wait until the gate is open. If it is open now, return at once, without a checkpoint."""
         while not self.is_open:
             await self._opened.wait()
 
@@ -338,7 +338,7 @@ class _Connection:
         """Connect to the target.
 
         Raises:
-            OSError: the target refuses the connection, or the link was cut meanwhile.
+            OSError: the target refuses the connection, or the link was cut in the meantime.
         """
         if self.has_ended:
             raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))

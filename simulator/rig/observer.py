@@ -138,7 +138,7 @@ class NodeUsage:
 
 
 class Look:
-    """A node's usage at the moment when this look is taken. The peak of its resident memory counts from then on.
+    """A node's usage at the moment when this look is taken. The peak of its resident memory is measured from then on.
 
     Args:
         log_bytes: the size of its log from which growth is counted; by default the current size.

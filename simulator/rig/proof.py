@@ -245,7 +245,9 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
 def _user_messages(
     path: str | os.PathLike[str], count: WireCount
 ) -> Iterator[tuple[SeenPacket, UserMessage]]:
-    """Yield the UserMessages of a capture. Count all packets, and note everything else as a fault."""
+    """Yield the UserMessages of a capture. Count all packets, and record damaged, missing and foreign data as
+    faults.
+    """
     reader = PacketReader(read_capture(path))
     try:
         for seen in reader:

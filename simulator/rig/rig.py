@@ -44,7 +44,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
 
 
 async def until(holds: Callable[[], object], look_s: float = LOOK_S) -> None:
-    """Return once `holds` returns a true value."""
+    """Wait until `holds` returns a true value."""
     while not holds():  # noqa: ASYNC110 - there is no event to wait for.
         await trio.sleep(look_s)
 
@@ -146,7 +146,7 @@ class Rig:
             nursery.cancel_scope.cancel()
 
     async def watch(self) -> None:
-        """Show the counts of the nodes, and measure their use of resources, until a node ends by itself."""
+        """Show the counts of the nodes, and measure their use of resources, until a node ends on its own."""
         with self.screen.shown():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.observer.run)
@@ -180,7 +180,7 @@ class Rig:
         self.screen.show(node_table(nodes, self.caption()))
 
     def ended(self, node: NodeProcess) -> None:
-        """Raise the error of a node that ended by itself.
+        """Raise the error of a node that ended on its own.
 
         Raises:
             NodeError: always, with the node's reason.

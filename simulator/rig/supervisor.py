@@ -1,4 +1,4 @@
-"""Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
+"""Starts queue managers as processes, waits until they are ready, and kills, restarts and reaps them.
 
 A node process is `mqproto node NAME --topology FILE --supervised`. It prints `opening` before it opens its store, and
 `ready` when it listens. It ends when its standard input ends, so nodes do not outlive their supervisor, however that
@@ -50,7 +50,7 @@ TAIL_BYTES: Final = 8_192
 
 
 class NodeError(MqprotoError):
-    """A node process ended by itself. The text contains the process's own last error."""
+    """A node process ended on its own. The text contains the process's own last error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Supervisor(Processes):
     Args:
         topology: the nodes, and the addresses on which they listen.
         directory: the folder for the nodes' stores, their logs, and the topology as each of them sees it.
-        detours: the address of the proxy for each pair of a node that connects and its neighbor.
+        detours: the addresses of proxies, keyed by pairs: the node that connects, and its neighbor.
         capture: if given, each node records its traffic in the file that `capture_of` returns.
     """
 
@@ -247,8 +247,8 @@ class Supervisor(Processes):
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
-        """For each node, the lock that a task holds while it ends, starts or reaps the node, where tasks other than
-        `keep` may do so.
+        """The lock of each node. If tasks other than `keep` may stop, start or reap nodes, each task holds the lock
+        while it does so.
         """
         self._wanted = {name: Gate() for name in topology.nodes}
         """For each node, a gate that is shut while the node is down on purpose, so that `keep` leaves it down."""
@@ -371,7 +371,7 @@ class Supervisor(Processes):
         return node is not None and node.is_wanted and node.process.returncode is None
 
     async def watch(self) -> NodeProcess:
-        """Wait until a node that was ready ends by itself; reap its process and return it."""
+        """Wait until a node that was ready ends on its own; reap its process and return it."""
         while True:
             for node in self.running.values():
                 if node.process.poll() is not None and node.is_wanted:

@@ -60,11 +60,11 @@ BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
 
 
 Found = dict[RunOracle, list[str]]
-"""The findings of oracles, in words. An oracle that has judged a run and found nothing has an empty list."""
+"""Each oracle's findings, in words. An oracle that has judged a run and found nothing has an empty list."""
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
-    """Return the findings of these oracles, given texts that are each paired with an oracle."""
+    """Return the texts grouped by their oracle. Each of these oracles that has no text has an empty list."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
         found[oracle].append(text)
@@ -79,7 +79,7 @@ def judged(scenario: str, *found: Found) -> list[str]:
 
 
 def named(found: Mapping[str, Found]) -> Found:
-    """Return the findings about several things; each text begins with the name of its thing."""
+    """Return the findings about several things, each prefixed with the name of the thing that it is about."""
     return by_oracle(
         {oracle for some in found.values() for oracle in some},
         (

@@ -1,8 +1,8 @@
 """The guard of a node. It reads the node's own keys from files, and the keys of other nodes from the topology, for
 mqproto/security/guard.py.
 
-The libraries take a tenth of a second to import. A node without any keys imports them only when a signed or encrypted
-message arrives.
+The cryptographic libraries take a tenth of a second to import. A node without any keys imports them only when a signed
+or encrypted message arrives.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 NO_LIBRARIES: Final = "pip install 'mqproto[security]', and start the node anew"
 PEERS: Final = "peers"
-"""The subfolder, among a node's keys, for the public keys of queue managers outside the topology, which are kept by
-GUID.
+"""The subfolder of a node's key folder that holds the public keys of queue managers outside the topology. Each queue
+manager has a folder of its own there, named after its GUID.
 """
 
 
@@ -151,8 +151,9 @@ class NodeGuard:
     """The guard of a node, which reads keys when they are first needed, and again when it is told that they have
     changed.
 
-    The command that replaces keys tells one node after the other, but misses nodes that are just starting. So a message
-    may already need keys from new files. Before the guard refuses a message, it therefore looks at the files again.
+    The command that replaces keys informs the nodes one after another, and misses nodes that are just starting. So a
+    message may already need keys from new files that this node has not read. Before the guard refuses a message, it
+    therefore looks at the files again.
     """
 
     def __init__(self, node: Node, keys: NodeKeys) -> None:
@@ -164,7 +165,7 @@ class NodeGuard:
 
     @property
     def guard(self) -> KeyGuard:
-        """The guard that has the keys."""
+        """The guard with the node's keys, which are read when it is first used."""
         if self._guard is None:
             from mqproto.security import KeyGuard, Keys
 
@@ -266,9 +267,7 @@ def is_installed() -> bool:
 
 
 def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], list[Certificate]]:
-    """Return the keys for key exchange in these files, and the certificates: the current certificate and earlier
-    ones.
-    """
+    """Return the public keys for key exchange in these files, and the current and earlier certificates."""
     from mqproto.security import PROVIDERS, Certificate, PublicKey
 
     words = {provider.word for provider in PROVIDERS}

@@ -1,11 +1,11 @@
-"""The keys of a node, in a folder next to its store that only its owner can enter.
+"""The keys of a node. They are in a folder next to the node's store, which only the folder's owner can enter.
 
 Each key pair is a PEM file that OpenSSL reads as well. There is one for key exchange with each provider, one for the
 node's signatures, and one for each user that signs here. A file for signatures has the certificate after the key. Files
 are replaced as a whole. The old key is set aside under its date, because messages in transit may need it.
 
-The public halves of a node's keys are in another folder, for everybody, in the form in which a directory would have
-them. Old certificates are set aside there as well, because messages in transit may be signed with them.
+The public halves of a node's keys are in another folder, which everybody can read, in the form that a directory service
+would use. Old certificates are set aside there as well, because messages in transit may be signed with them.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class KeptKeyPair:
 
 
 class KeyFiles:
-    """The files of one node.
+    """The key files of one node.
 
     Args:
         folder: the folder of the files; it is made when the first file is written.
         node: the node's name.
         named: the files that the topology names, keyed by use.
-        again: the options with which a proposed command finds the node.
+        again: the options that a suggested command needs to find the node.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class KeyFiles:
                 yield self.load(use)
 
     def users(self) -> list[str]:
-        """Return the uses of users' keys."""
+        """Return the names under which users' keys are kept."""
         found = {path.stem for path in self.folder.glob(f"{OF_USER}*.pem")}
         found |= {use for use in self.named if use.startswith(OF_USER)}
         return [use for use in sorted(found) if ASIDE not in use]

@@ -118,7 +118,7 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """From the rows that were read, return each node that owns the tables, with the place of the tables.
+    """Return each node that owns the tables, together with the place of the tables, from the rows that were read.
 
     Raises:
         DamageError: a row differs from the row that was written.
@@ -147,7 +147,7 @@ class StoreTables:
         self._files = files
         self._node = node
         self.forgotten_count = 0
-        """The number of sequences of strangers that were forgotten because there were too many."""
+        """The number of strangers' sequences that were forgotten because there were too many."""
         self._may_grow = True
         self._found_hurt: list[int] = []
         """The keys of messages that were found damaged at the start."""
@@ -297,12 +297,12 @@ class StoreTables:
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Of these messages, put the damaged ones into the quarantine, unchanged.
+        """Put the damaged ones among these messages into quarantine, unchanged.
 
         They stay among the other messages until they are removed. Nothing else in their rows can be used.
 
         Args:
-            copies: whole copies in the log, keyed by the messages' keys; a message with such a copy is mended.
+            copies: undamaged copies in the log, keyed by the messages' keys; a message with such a copy is mended.
         """
         if hurt := self.messages.hurt_among(keys):
             with self.transaction(flushed=True):
@@ -324,7 +324,7 @@ class StoreTables:
             self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
-        """Forget identifiers, given as ranges of a source's ordinals; then add these identifiers."""
+        """Forget the identifiers in these ranges of a source's ordinals; then write these rows."""
         if forgotten:
             self.db.executemany(
                 "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
@@ -333,7 +333,7 @@ class StoreTables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """Write all rows except those of queues and identifiers. Most slices have few such rows, and each statement
+        """Write all rows except those of queues and identifiers. Kinds without rows are skipped, because each statement
         takes time.
         """
         run_many = self.db.executemany
@@ -385,7 +385,7 @@ class StoreTables:
         return mark
 
     def counters(self) -> dict[str, int]:
-        """Return the named numbers."""
+        """Return the counters, keyed by name."""
         return dict(whole_rows("counter", self._rows("SELECT * FROM counter"), made_counter))
 
     def own_message_ids(self) -> Iterator[int]:
@@ -499,7 +499,7 @@ def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Conn
     own thread.
 
     Raises:
-        UsageError: only one connection may read the tables just now.
+        UsageError: only one connection may read the tables at the moment.
     """
     db = files.connect(path)
     try:

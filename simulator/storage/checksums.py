@@ -122,7 +122,7 @@ def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple
 
 
 def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Iterator[T]:
-    """Yield rows of a table from the columns that were read, of which the last is the row's checksum.
+    """Yield rows of a table from the columns that were read, the last of which is the row's checksum.
 
     Args:
         make: makes a row from its columns; the row must have them in the same order.

@@ -160,7 +160,7 @@ class Contents:
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:
-        """Replace each move by an insertion of the message under its new key and a removal of the message under its old
+        """Replace each move with an insertion of the message under its new key and a removal of it under its old
         key.
         """
         messages = {row.key: row for row in writes.messages}

@@ -1,4 +1,4 @@
-"""An in-memory disk of a node, with the contract of simulator/storage: it has exactly what was committed.
+"""An in-memory disk of a node, with the contract of simulator/storage: it contains exactly what was committed.
 
 `begin` takes a transaction, and `flush` makes it durable; `commit` does both. A crash between the two keeps all of the
 transaction or none of it, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store,
@@ -70,7 +70,7 @@ class Shelf:
 
 
 class Disk:
-    """The store of one queue manager, which outlives its crashes."""
+    """The store of one queue manager, which survives the queue manager's crashes."""
 
     def __init__(self) -> None:
         self.queues: dict[int, QueueRow] = {}
@@ -192,7 +192,7 @@ class Disk:
         return rows
 
     def set_aside_hurt(self) -> None:
-        """Note that a node has found the damaged messages. Their rows still count, but cannot be used for anything
+        """Record that a node has found the damaged messages. Their rows still count, but cannot be used for anything
         else.
         """
         for key in self.hurt:

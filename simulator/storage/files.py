@@ -94,7 +94,7 @@ class Lock(Protocol):
 
 
 class FileIdentity(NamedTuple):
-    """Identifies a file independently of its name. A copy is another file.
+    """Identifies a file independently of its name. A copy is a different file.
 
     device: the number that the operating system gives to the file's file system, which is valid until the next restart.
     inode: the file's number in that file system; 0 if there is no file.
@@ -108,7 +108,7 @@ NO_FILE: Final = FileIdentity(0, 0)
 
 
 class Files(Protocol):
-    """Files by their paths. Methods for the log may raise OSError, and methods for the tables may raise
+    """A store's access to files, by path. Methods for the log may raise OSError, and methods for the tables may raise
     sqlite3.Error.
     """
 
@@ -163,7 +163,7 @@ class Files(Protocol):
         """Reserve room for SQLite's log. While the tables are closed, the room is kept for the next log."""
 
     def lock(self, path: Path) -> Lock:
-        """Hold the lock of a store. The lock's file, next to the store, stays empty.
+        """Acquire the lock of a store. The lock's file, next to the store, stays empty.
 
         Raises:
             StoreError: another store is open on the file, here or in another process.

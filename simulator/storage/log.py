@@ -1,7 +1,7 @@
 """The log of a store: its segments, and how their contents move to the tables.
 
-Most of a record is obsolete by the time that the log has grown long. Of the oldest segment, only the data that is still
-current moves to the tables, a part of it with each further commit. Then the segment is removed.
+Most of a record is obsolete by the time that the log has grown long. Only the current data of the oldest segment moves
+to the tables, a part of it with each further commit. Then the segment is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LogLimits(NamedTuple):
 
     segment_bytes: the length of a segment, unless a single record is longer.
     segments: the maximum number of segments; if there is one more, the oldest moves to the tables.
-    memory_bytes: the approximate memory that the messages that are only in the log may take; beyond it, the oldest
+    memory_bytes: the approximate amount of memory for messages that only the log has; if they take more, the oldest
         segment moves to the tables.
     slice_messages, slice_bytes: the number of messages, and of bytes, that move to the tables with a commit; or twice
         as many as the commit has, if that is more.
@@ -51,7 +51,7 @@ class LogLimits(NamedTuple):
 
 LIMITS: Final = LogLimits()
 REMOVALS: Final = 8
-"""The number of messages that can be removed from the tables in the time in which one message is added."""
+"""The number of messages that can be removed from the tables in the time that it takes to add one message."""
 SCANNED_MESSAGES: Final = 5_000
 """The number of messages of a segment that are checked with each commit, in order to find those that are still in the
 store.
@@ -124,7 +124,7 @@ class Log:
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def copies_of(self, keys: set[int], files: Files, node: Guid) -> dict[int, MessageRow]:
-        """Of the messages with these keys, return those that are also in the log, as they were written."""
+        """Return those messages with these keys that are also in the log, as they were written there."""
         segments = self.segments()
         return {
             row.key: row
@@ -234,8 +234,8 @@ class Log:
         """Move some of the due data to the tables. If that is not possible now, each commit tries again.
 
         Raises:
-            StoreError, sqlite3.Error: the disk fails, has been full for too long, or another program has used the file
-                for too long.
+            StoreError, sqlite3.Error: the disk fails or has been full for too long, or another program has used the
+                file for too long.
         """
         limits = self._limits
         try:

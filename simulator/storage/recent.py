@@ -102,8 +102,8 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget these rows, and all lasting keys and queues, because the tables now have them. If asked to, forget all
-        other states as well.
+        """Forget these rows, and all lasting keys and queues, because the tables now have them. With `with_states`,
+        forget all other states as well.
         """
         if rows:
             self.messages.take_keys([row.key for row in rows])
@@ -287,7 +287,7 @@ def in_order(keys: list[int]) -> bool:
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
-    """Return these ascending keys as ranges, as few as possible, each within one queue."""
+    """Combine these ascending keys into as few ranges as possible, each within one queue."""
     if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
         return [(keys[0], keys[-1])]
     return joined((key, key) for key in keys)

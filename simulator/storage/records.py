@@ -1,8 +1,8 @@
 """The contents of a log's segment: one record for each transaction, as bytes.
 
-A record does not have `finals` or `moves`: the store has looked up the messages that they mean, and writes additions
-and removals instead. So the meaning of a record does not depend on the state of the tables, and a record can be applied
-twice.
+A record does not have `finals` or `moves`: the store has looked up the messages to which they refer, and writes
+additions and removals instead. So the meaning of a record does not depend on the state of the tables, and a record can
+be applied twice.
 
 The numbers that belong to messages are in columns, and the packets follow one after the other. So one call of `struct`
 and one of `join` encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with everything

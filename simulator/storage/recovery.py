@@ -73,7 +73,7 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 
 
 def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
-    """Move the log into the tables. Afterwards, no segment is left, unless the disk has no room for the move.
+    """Move the log into the tables. Afterward, no segment is left, unless the disk has no room for the move.
 
     Nothing is changed before the whole log has been read. If the process dies meanwhile, the next process starts again.
 

@@ -52,7 +52,7 @@ NUMBER: Final = Struct("<Q")
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The errors that say that the disk is full; room can be made while the node runs."""
 NO_ROOM: Final = FULL | {errno.EFBIG}
-"""The errors after which there may still be room for a smaller file: a full disk, or a file too large."""
+"""The errors after which there may still be room for a smaller file: the disk is full, or the file is too large."""
 
 
 class DamagedFileError(StoreError):
@@ -106,7 +106,7 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, number: int, writes: Writes) -> Self:
-        """Return the record with this number."""
+        """Return the record of this transaction, with this number."""
         head, packets = encoded(writes)
         size_bytes = HEAD.size + NUMBER.size + len(head) + sum(map(len, packets))
         return cls(NUMBER.pack(number) + head, packets, size_bytes, [row.key for row in writes.messages])
@@ -145,7 +145,7 @@ class LogSegment:
     def create(
         cls, files: Files, store: Path, node: Guid, number: int, first_record: int, size_bytes: int
     ) -> Self:
-        """Make a new file. It is on disk with its name, its header, and room for this many bytes.
+        """Make a new file. When this returns, it is on disk with its name, its header, and room for this many bytes.
 
         Raises:
             StoreError: the file cannot be made, and does not exist.
@@ -369,7 +369,7 @@ class FoundSegment:
         return start, middle, end
 
     def _may_be_torn(self, at: int) -> bool:
-        """Return whether a power loss during the write of one record can have left the bytes at this place.
+        """Return whether the bytes at this place can be the result of a power loss during the write of one record.
 
         If so, each sector of the record is either still zero or completely written, and at least one is zero. Nothing
         follows the record. Its first bytes, if they were written, give its length.

@@ -174,7 +174,7 @@ class Store:
 
     @property
     def room_bytes(self) -> int | None:
-        """The number of bytes that a batch may add from applications, and likewise from neighbors.
+        """The number of bytes that a batch from applications may add; a batch from neighbors may add as many.
 
         It is None if there is no limit. It is 0 if the reserve is in use or the tables have had no room for a long
         time. Writes that shrink the store continue.
@@ -188,7 +188,7 @@ class Store:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the store can continue. It can after a commit that failed for lack of room."""
+        """Whether the store can continue, as it can even after a commit that failed for lack of room."""
         return self._log.is_usable
 
     def __enter__(self) -> Self:
@@ -273,7 +273,7 @@ class Store:
         return count
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
-        """Return the number of messages in each queue of one kind, by the queue's name.
+        """Return the number of messages in each queue of one kind, keyed by the queue's name.
 
         Empty queues are left out.
 
@@ -414,7 +414,7 @@ class Store:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Set aside again the room that `overwrite` has released in the tables and next to them.
+        """Reclaim the room that `overwrite` has released in the tables and next to them, and set it aside again.
 
         Raises:
             StoreError: the disk fails.

@@ -244,7 +244,10 @@ class MessageTable:
                 self._come_since[queue] += len(keys)
 
     def remove(self, sizes: dict[int, Size]) -> None:
-        """Remove messages that are here. Their sizes are given by key.
+        """Remove messages that are here.
+
+        Args:
+            sizes: the messages' sizes, keyed by the messages' keys.
 
         Raises:
             DamageError: not all of them are here.

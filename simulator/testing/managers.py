@@ -43,8 +43,8 @@ def started(
             named qm1, qm2 and so on, each linked to the next. Otherwise, the topology's ports are replaced by free
             ones.
         queues: the queues of each queue manager, as `NAME` or `NAME:transactional`, if `topology` is a number.
-        capture: if given, each queue manager records its traffic: if this is `run.pcapng`, qm1 records its own in
-            `run-qm1.pcapng`.
+        capture: the path from which the names of the captures are made; None for no captures. With `run.pcapng`, qm1
+            records its traffic in `run-qm1.pcapng`.
 
     Raises:
         UsageError: the topology or a queue is not valid.

@@ -1,8 +1,8 @@
-"""A topology is data: nodes, the links between them, and faults that are planned.
+"""A topology is data: nodes, the links between them, and planned faults.
 
-nodes.py and model.py have the records and answer questions about them. routes.py finds next hops by links, and sites.py
-by sites and link costs. resolve.py finds what names mean, and file.py has the TOML form. The shipped files are in
-simulator/topology/shipped; read three-node.toml first.
+nodes.py and model.py have the records and answer questions about them. routes.py computes next hops from links, and
+sites.py computes them from sites and link costs. resolve.py finds what names mean, and file.py has the TOML form. The
+shipped files are in simulator/topology/shipped; read three-node.toml first.
 """
 
 from mqproto.simulator.topology.errors import TopologyError

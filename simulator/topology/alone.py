@@ -31,7 +31,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
         address: the `HOST` or `HOST:PORT` at which to listen; by default, a new node gets 127.0.0.1:1801.
 
     Raises:
-        UsageError: the name is not valid, or the file is something else or has another address.
+        UsageError: the name is not valid, or the file is something else or has a different address.
     """
     if not re.fullmatch(NODE_NAME, name):
         raise TopologyError(f"--name {name!r}: a node's name has up to 63 letters, digits, - and _")

@@ -33,7 +33,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""The maximum number of names in the cache, counted in the spellings that people use."""
+"""The maximum number of names in the cache; each spelling that people use counts as one."""
 PROXY_HOST: Final = "127.0.0.1"
 """The source address of connections that come through a proxy on loopback."""
 KB: Final = 1_024
@@ -66,7 +66,7 @@ class NodeDirectory:
         self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
         """The queues in the topology. A running node may have others: see `has_queues`."""
         self.peer_hosts: Mapping[str, str] = {}
-        """The host of each peer, by the peer's lower-case name, which an operator gave it.
+        """The host of each peer, keyed by the lower-case name that an operator gave the peer.
 
         A running node keeps this current.
         """
@@ -231,7 +231,7 @@ class NodeDirectory:
     def target(self, text: str) -> Target:
         """Return the queue or node that an operator asks about.
 
-        If this node has a queue of a bare name, the name means that queue.
+        A bare name means a queue of this node, if this node has a queue of that name.
 
         Raises:
             FormatNameError, TopologyError: as in `destination`.
@@ -339,7 +339,8 @@ def _bytes(size_kb: int | None) -> int | None:
 
 
 def _routes(topology: Topology, node: Node) -> Routes:
-    """Return the next hops by GUID for routed names, and direct routes by name and by address for direct names.
+    """Return the next hops for routed names, keyed by GUID, and the direct routes for direct names, keyed by name and
+    by address.
 
     An address stands for a node only if no other node has it. Behind a proxy, the address of a connection does not
     identify the peer, so answers to a direct name go to the sender's GUID.
@@ -388,9 +389,9 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """Return what is declared about all other nodes.
+    """Return what is declared about each of the other nodes.
 
-    For each, this is the hosts from which it opens sessions, and the sources whose messages it may forward. Connections
+    This is the set of hosts from which it opens sessions, and the sources whose messages it may forward. Connections
     from a node that uses a proxy come from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}

@@ -240,9 +240,9 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
-    """Read a topology: a shipped one or that of a node alone by its bare name, any other by its path.
+    """Read a topology. A shipped one, or that of a node alone, is given by its bare name.
 
-    The path ends in .toml.
+    Any other topology is given by its path, which ends in .toml.
 
     directory: the folder with the file of a node alone, if it is not the usual one.
 
@@ -436,7 +436,7 @@ def _routing_link(entry: _RoutingLink) -> RoutingLink:
 
 
 def _settings(tables: Mapping[str, Table]) -> Settings:
-    """Return the settings from several tables, by their places in the file. Later tables take precedence."""
+    """Merge the settings of several tables, keyed by their places in the file. Later tables take precedence."""
     known = {setting.name: setting for setting in fields(Settings)}
     values: Table = {}
     for where, table in tables.items():

@@ -45,7 +45,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """The rights of queue managers outside the topology, besides that of sending to queues that are open to them.
+    """The rights of queue managers outside the topology, in addition to sending to queues that are open to them.
 
     hear: the sources that get any answer at all: addresses, networks, or `any`.
     call: the hosts that a node may call when a stranger asks for an answer there.

@@ -77,7 +77,7 @@ class DeclaredQueue:
 class Tls:
     """A node's settings for links with TLS.
 
-    certificate: a PEM file; the node shows its first certificate, and neighbours accept no other.
+    certificate: a PEM file; the node shows its first certificate, and neighbors accept no other.
     key: the PEM file of the private key, which only the node itself needs.
     host, port: the address at which it listens only for TLS.
     """
@@ -102,7 +102,7 @@ class Node:
     ping: the address at which it must answer Pings. By default, it answers at UDP port 3527 of `host`, if that is free.
     tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` next to its store.
-    private_keys: the PEM files of its private keys that are not in `NAME.keys`, by use.
+    private_keys: the PEM files of its private keys that are not in `NAME.keys`, keyed by use.
     readers: the group of the system that may look at it without changing anything; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: the address at which it answers /metrics, /live and /ready over HTTP; None if it does not.

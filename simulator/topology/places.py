@@ -104,7 +104,7 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """Return the name by which a request to a node calls a queue.
+        """Return the name for a queue that a request to a node must use.
 
         It is the queue's private name if the node's own file lacks the queue. Any other text is returned unchanged, and
         is left to the node.
@@ -140,8 +140,8 @@ def default_directory(topology: Topology) -> Path:
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
     """Return the command that starts a node whose store is in a directory; None means the usual one.
 
-    If `mqproto run` runs the other nodes, it starts this one, too. If no node runs, the text offers two ways to start
-    nodes, which are to start all of them or only this one.
+    If `mqproto run` runs the other nodes, the command tells it to start this one, too. If no node runs, the text offers
+    two commands: one starts only this node, and the other starts all nodes.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):

@@ -39,7 +39,7 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
 
 
 Remarks = Mapping[tuple[str, str], str]
-"""Comments by (node, queue); the queue is empty for a comment on the node itself."""
+"""Comments, keyed by (node, queue); the queue is empty for a comment on the node itself."""
 
 
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:

@@ -19,7 +19,7 @@ from mqproto.simulator.world.truth import simulate_into
 SHARE: Final = 25
 """The number of seeds that a process takes at a time."""
 ENOUGH: Final = 10
-"""The number of runs that break a rule, after which no new runs begin."""
+"""The number of rule-breaking runs after which no new runs begin."""
 
 
 def run_seeds(

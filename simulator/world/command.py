@@ -126,7 +126,7 @@ def _simulate(scenario: Scenario, options: WorldOptions) -> WorldResult:
 
 
 def _shrunk(result: WorldResult, options: WorldOptions) -> WorldResult:
-    """Shrink a broken world. Then run the smallest world that was found once more.
+    """Shrink a broken world, and then run the smallest one again.
 
     That run has a trace and a capture if the options ask for them.
     """

@@ -293,8 +293,8 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
 def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
     """Move the bursts to two nodes that know only each other's addresses.
 
-    A node that nobody can call calls the other node first, and again while it awaits an answer. The messages from the
-    other node address it by its GUID.
+    If nobody can call one of them, it calls the other node first, and again while it awaits an answer. The messages
+    from the other node address it by its GUID.
     """
     if uncalled:
         yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
@@ -379,7 +379,7 @@ def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 def _overdue(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], str | None]:
-    """In one of four long worlds, nobody receives at one node until the calm. Many messages there expire at once.
+    """In one out of four long worlds, nobody receives at one node until the calm. Many messages there expire at once.
 
     Returns:
         These messages, and the name of the node.
@@ -515,7 +515,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """Make one consumer in eight ask again before it has its answer, or before it has settled its last one."""
+    """Make one consumer in eight ask again, in vain, before its answer arrives and before it has settled."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -525,7 +525,7 @@ def draw_faults(
 ) -> Iterable[Fault]:
     """Draw a few faults of each kind that the seed has.
 
-    The last faults may occur when nobody is sending any more.
+    The last faults may occur when nobody is sending anymore.
     """
     strength = chance(seed, "strength").choice((1, 3, 8))
     variety = chance(seed, "variety").choice((0, 2, 5))
@@ -579,7 +579,7 @@ def _cut(
 def _barred(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In one of four worlds with a choice of routes, bar the first route of a burst.
+    """In one out of four worlds with a choice of routes, bar the first route of a burst.
 
     It is barred from the time of the burst until the calm. The burst's source tries the route again and again, and
     takes it once it is open.
@@ -672,7 +672,9 @@ def _value(dice: random.Random, kind: str) -> int:
 
 
 def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...]) -> dict[str, int]:
-    """In one of four worlds with a choice of routes, make each node the gate of a site, and give the links costs."""
+    """In one out of four worlds with a choice of routes, make each node the gate of a site, and give the links
+    costs.
+    """
     costs = {link.name: dice.choice((1, 1, 2, 3, 5)) for link in links}
     return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}
 

@@ -72,7 +72,7 @@ class RunTotals:
     tally: Counter[str] = field(default_factory=Counter)
     maxima: dict[str, int] = field(default_factory=dict)
     broken: list[tuple[int, Breach]] = field(default_factory=list)
-    """Seed and breach of each run that broke an invariant."""
+    """The seed and the breach of each run that broke an invariant."""
 
     def add(self, result: WorldResult) -> None:
         """Add the result of one run."""

@@ -44,7 +44,7 @@ ROOMY_AFTER_MS: Final = 5_000
 FOLLOWING: Final = 200
 """The maximum number of messages that are sent after a refused one, to find out which message is refused."""
 FOLLOWING_IN_VAIN: Final = 20
-"""The number of these messages after which to check whether they can pass at all."""
+"""The number of messages sent after a refused one before checking whether any of them can pass."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that is sent to follow messages held in vain."""
@@ -55,7 +55,9 @@ FOLLOWING_OF_ONE: Final = 1_000
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""How many bytes larger a message must be so that its packet is larger, whatever the message's kind."""
+"""The number of bytes by which one message must be larger than another so that its packet is larger, too, whatever the
+kinds of the two messages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,9 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 def _send_once_more(world: World) -> int:
     """Send one more message in each sequence that may have lost some of its messages.
 
-    This is after an operator deleted messages of the source, or after a store was restored to an earlier state. A copy
-    that the destination holds behind a lost and then deleted message stays until this message arrives. So the new
-    message must not be refused for lack of room. Nodes that were full have more room by then.
+    This is needed after an operator deleted messages of the source, or after a store was restored to an earlier state.
+    A copy that the destination holds behind a lost and then deleted message stays until this message arrives. So the
+    new message must not be refused for lack of room. Nodes that were full have more room by then.
 
     A node that nobody can call sends a message in any case. It calls to get the answer, because by its clock it may be
     too late for answers to earlier messages.
@@ -267,8 +269,8 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
     From another node, it might take a route that does not pass the node that refuses.
 
-    If all following messages are in another sequence than the refused one, they wait for it. Then nothing passes that
-    would show what is wrong. So eventually an operator makes the node stop refusing.
+    If all following messages are in a different sequence from the refused one, they wait for the refused one. Then
+    nothing passes that would show what is wrong. So eventually an operator makes the node stop refusing.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -301,7 +303,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have to send one of these messages that is not in a sequence.
+    """Return the nodes that have to send any of these messages that are not in a sequence.
 
     Messages in sequences keep their routes.
     """

@@ -21,8 +21,10 @@ from mqproto.wire import Guid, MessageClass, guid_text
 def as_truth(result: WorldResult) -> dict[str, Any]:
     """Return all facts about a world, in a form that can be written as JSON.
 
-    scenario: the scenario, as `--save` writes it. breach: the invariant that was broken, or null.
-    tally: the counts. messages: the `message_facts` of accepted messages, in order of acceptance.
+    scenario: the scenario, as `--save` writes it.
+    breach: the invariant that was broken, or null.
+    tally: the counts.
+    messages: the `message_facts` of accepted messages, in order of acceptance.
     """
     return {
         "scenario": json.loads(as_json(result.scenario)),

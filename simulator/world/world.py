@@ -102,7 +102,7 @@ class World:
             self.nodes[link.other].lines[link.one] = line
         self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
         self._map: dict[str, Cable] = {}
-        """The links that are on the operators' map, by name."""
+        """The links that are on the operators' map, keyed by name."""
         self._steps: dict[tuple[str, str], list[str]] = {}
         self._draw_map({link.name: link for link in scenario.links})
         self._employ()
@@ -158,10 +158,7 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """Return all other nodes with their addresses, and the nodes whose messages each of them may bring.
-
-        These are messages that it may bring over any link.
-        """
+        """Return all other nodes, each with its address and the nodes whose messages it may bring over any link."""
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -177,12 +174,12 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return those neighbors of the node `at` over which nothing from `name` can reach that node."""
+        """Return the neighbors of the node `at` through which nothing from `name` can reach it."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
-        """Give all nodes that start from now on routes that avoid a link."""
+        """From now on, give every node that starts routes that avoid a link."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Cable]) -> None:
@@ -202,7 +199,7 @@ class World:
             )
 
     def way(self, name: str, goal: str) -> list[str]:
-        """Return the nodes that a message from `name` to `goal` passes, including these two."""
+        """Return the nodes through which a message from `name` to `goal` passes, including these two."""
         way = [name]
         while way[-1] != goal and (steps := self._steps.get((way[-1], goal))):
             way.append(steps[self.route_choices.get(way[-1], 0) % len(steps)])

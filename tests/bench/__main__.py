@@ -1,4 +1,5 @@
-"""Measures how fast mqproto is here: `python -m tests.bench chain`, or all measurements without a name.
+"""Measures how fast mqproto is here. `python -m tests.bench chain` takes one measurement; without a name, all are
+taken.
 
 The exit status is 1 if something is broken, for example if a message is lost. It is never 1 because something is slow.
 """

@@ -236,7 +236,7 @@ def check(packets: int, capture: Capture, codes: Sequence[tuple[Any, str]]) -> N
     """Check that as many packets were read as the capture has, and that nothing was found wrong.
 
     Raises:
-        BenchError: another number of packets was read, or something was found wrong.
+        BenchError: a different number of packets was read, or something was found wrong.
     """
     if packets != capture.packets or codes:
         wrong = ", ".join(code for _, code in codes) or "nothing"

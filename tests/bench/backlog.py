@@ -1,4 +1,4 @@
-"""`bench backlog`: what many waiting messages cost: in memory, in throughput, and after a restart.
+"""`bench backlog`: what many waiting messages cost in memory, in throughput, and after a restart.
 
 They wait twice. First, the destination is killed, and they pile up at the intermediate node. Then the destination comes
 back and takes all of them, but nobody receives them there. While they wait in its queue, other messages keep flowing,
@@ -164,7 +164,7 @@ class _Pile:
         self._noted.setdefault((name, unit, at_most), []).append(value)
 
     def _look(self, node: str = "", when: str = "") -> None:
-        """Note one node's resident memory, and every node's greatest resident memory."""
+        """Record one node's resident memory, and every node's greatest resident memory."""
         for name, memory in self._nodes.memory().items():
             if name == node:
                 resident = memory.resident_bytes
@@ -175,7 +175,7 @@ class _Pile:
     def _note_cost(
         self, what: str, messages: int, before_s: Mapping[str, float | None], start_s: float
     ) -> None:
-        """Note the speed since `start_s`, and the processor time that all nodes together spent per message."""
+        """Record the speed since `start_s`, and the processor time that all nodes together spent per message."""
         self._note(what, "messages/s", messages / (trio.current_time() - start_s))
         spent_s = [difference(before_s[name], now_s) for name, now_s in self._nodes.cpu_s().items()]
         each = None if None in spent_s else 1e6 * sum(filter(None, spent_s)) / messages
@@ -239,7 +239,7 @@ class _Pile:
         self._look()
 
     async def _until_all_wait(self) -> None:
-        """Wait until the intermediate node has every message, as well as one copy of each that the sender resends."""
+        """Wait until the intermediate node has as many messages to pass on as were sent."""
         arrived = 0
 
         async def all_wait() -> bool:

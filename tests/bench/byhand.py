@@ -4,7 +4,7 @@ A careful engineer who cares only about this packet would write this code. It ha
 the layouts. Each section is bounded by the end of the packet, reserved bits are kept, and the common packet is handled
 first. Records that every packet has are made without their `__init__`, as in the generated codec, because there is no
 quicker way. So the ratio to this code shows what generating costs, not what objects cost. Headers that the measured
-messages do not have are left to construct.
+messages do not have are left to the library `construct`.
 
 test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should prefer this code, because
 every offset and every rule is written twice, and it does not give reasons for refusals.  [MS-MQMQ] 2.2.19, 2.2.20
@@ -273,7 +273,7 @@ def build(message: UserMessage) -> bytes:
     """Return the bytes of a UserMessage, including its SessionHeader.
 
     Raises:
-        one of REFUSALS: a value breaks a rule, or the flags announce other headers than the message has.
+        one of REFUSALS: a value breaks a rule, or the flags announce headers other than those that the message has.
     """
     base, user, properties = message.base, message.user, message.properties
     base_flags, flags = base.flags, user.flags

@@ -30,7 +30,7 @@ from tests.bench.machine import flush_ms
 MESSAGES: Final = 20_000
 QUICK_MESSAGES: Final = 2_000
 WANTED_PER_S: Final = {64: 20_000, 1_024: 30_000}
-"""The desired numbers of messages per second, by the size of the window.
+"""The desired numbers of messages per second, keyed by the size of the window.
 
 The windows are MSMQ's default, and the one that our nodes use between themselves.
 """

@@ -68,7 +68,7 @@ async def measure(options: Options, told: Told) -> Result:
     """Parse, build and check a transactional message with a body of 1 KiB.
 
     Raises:
-        AssertionError: one of the codecs reads or writes another message, so its figures would mean nothing.
+        AssertionError: one of the codecs reads or writes a different message, so its figures would mean nothing.
     """
     jobs: dict[str, Job] = {}
     sizes = []

@@ -22,7 +22,7 @@ __all__ = ["forked_programs", "no_width_from_outside"]
 
 @pytest.fixture
 def nodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run rows of nodes in this process, where they start at once.
+    """Run rows of nodes in this process, where they start immediately.
 
     All their costs then count as this process's.
     """
@@ -40,5 +40,5 @@ def nodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_lives(forked_programs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start nodes at once, as forks, and kill them at the end; how they stop is not tested here."""
+    """Start nodes immediately, as forks, and kill them at the end; how they stop is not tested here."""
     monkeypatch.setattr(Supervisor, "stop", Supervisor.kill)

@@ -35,7 +35,7 @@ FLUSH: Final = "a flush of 64 KiB on disk, in each round"
 
 
 def places() -> dict[str, str | None]:
-    """Return the folders in which stores are placed, by place. None means the folder of temporary files."""
+    """Return the folders for the stores, keyed by the kind of place. None means the folder of temporary files."""
     return {"disk": None, **({"memory": found} if (found := memory()) else {})}
 
 

@@ -28,7 +28,7 @@ BYTES_OF_ROUND: Final = 32 * 2**20
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
-"""The size, in bytes, from which on each byte of a message should cost the same.
+"""A size in bytes. In messages of at least this size, each byte should cost the same.
 
 For messages of up to SMALL_BYTES, each message should cost the same.
 """

@@ -39,7 +39,7 @@ def fragments_of(frame: bytes) -> list[bytes]:
 
 
 def moved(frames: Iterable[Frame], port: int) -> list[Frame]:
-    """Return frames whose servers use another port than MSMQ's. TCP's checksum is adjusted."""
+    """Return frames whose servers use a port other than MSMQ's. TCP's checksum is adjusted."""
     return [_moved(frame, port) for frame in frames]
 
 

@@ -147,7 +147,7 @@ def by_direction(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def moved(frame: bytes, network: int) -> bytes:
-    """Return a frame as in another network, with other addresses and sequence numbers.
+    """Return a frame as in another network, with different addresses and sequence numbers.
 
     In odd networks, port 24001 stands for MSMQ's.
     """

@@ -134,7 +134,7 @@ def test_a_message_goes_by_its_identifiers_and_by_its_producers_id_with_his_name
 
 
 def test_another_message_may_be_it_once_it_has_ended() -> None:
-    """A message that is sent again has another identifier."""
+    """A message that is sent again has a different identifier."""
     assert not known().has_ended
     assert not known(ends={NAME: "ACK_RECEIVE"}).has_ended
     assert all(known(**one).has_ended for one in ({"attempted": True}, {"removals": GONE}, {"ends": NACK}))

@@ -1,4 +1,4 @@
-"""Messages that end otherwise: they are late, refused, rejected, sent nowhere, or forgotten by a peer that lost its
+"""Messages that end in other ways: they are late, refused, rejected, sent nowhere, or forgotten by a peer that lost its
 store.
 """
 

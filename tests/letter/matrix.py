@@ -29,7 +29,7 @@ from .peer.switches import QUESTIONS, Switches
 NONE: Final = "none"
 DECLARED, UNDECLARED = "declared", "undeclared"
 BESIDES: Final = {"ping_not_on_retry": "ping_required", "ping_latest_cookie": "ping_required"}
-"""Switches that have an effect only together with another one, and that other one."""
+"""The switches that have an effect only together with another one, each with that other switch."""
 SID: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 
 ENDINGS: Final = (

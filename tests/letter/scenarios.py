@@ -1,6 +1,6 @@
-"""Scenarios: the events before the packets on the wire are examined; each scenario shows the effect of some switch.
+"""Scenarios: what happens before the packets on the wire are examined; each one shows the effect of a switch.
 
-They all run on a clock that jumps.
+All of them run on a clock that jumps.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def unknown_host(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def paused(wire: Wire, a: Peer, b: Peer) -> None:
-    """A pause comes while a message is not acknowledged yet."""
+    """B sends a pause while a message of A is still unacknowledged."""
     async with running(a, b):
         a.send(**note())
         await b.until(lambda: bool(b.queues[1].messages))

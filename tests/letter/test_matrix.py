@@ -1,4 +1,6 @@
-"""A short form of the matrix, with one of the cells that work with our node; `make letter` runs all of them."""
+"""A short form of the matrix, with one of the cells in which our node and the peer get along; `make letter` runs all of
+them.
+"""
 
 from __future__ import annotations
 

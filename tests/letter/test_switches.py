@@ -1,4 +1,4 @@
-"""Each switch changes bytes on the wire: they are compared with the switch off and with the switch on."""
+"""Each switch changes bytes on the wire: those with the switch off are compared with those with it on."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ LIST = [NOTES, ORDERS]
 
 
 class Sight(NamedTuple):
-    """A scenario, the peer that has the switch, the function that looks at the wire, and what this should return."""
+    """A scenario, the peer that has the switch, the function that looks at the wire, and the results that this function
+    should return with the switch off and on.
+    """
 
     who: str
     scenario: Scenario
@@ -129,13 +131,15 @@ def own_stamp(wire: Wire) -> bool:
 
 
 def seconds(wire: Wire, own: str, kind: type[Packet]) -> list[float]:
-    """Return the times in seconds at which a peer sent its packets of a kind, counted from the first one."""
+    """Return the times, in seconds since the start of the run, at which a peer sent packets of this kind."""
     times = [at for at, (who, _) in zip(wire.times, wire.packets, strict=True) if who == own]
     return [round(at, 1) for at, packet in zip(times, wire.of(own), strict=True) if isinstance(packet, kind)]
 
 
 def size_beside_length(wire: Wire, kind: type[Packet]) -> int:
-    """Return how many bytes of B's first packet of a kind with a SessionHeader are not counted in its PacketSize."""
+    """Find B's first packet of this kind with a SessionHeader; return how many of its bytes are not counted in its
+    PacketSize.
+    """
     for own, data in wire.packets:
         head = BASE.unpack(data[: BASE.size])
         if own == AT_B and head[2] & 0x10 and bool(head[2] & 8) == (kind is SessionAck):

@@ -148,7 +148,7 @@ def test_the_choice_is_on_disk_with_the_message(net: Net, dies_at: int, dies_com
 
 
 def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> None:
-    """The copy that comes back has crossed sessions, but the choice has not: the data that was kept here shows it."""
+    """The copy that comes back has crossed sessions, and so has lost the choice; only data kept here has it."""
     net.route("b", "c", "a")
     net.start("b")
     net.send("a", at("c", 16), "lost", **ASKED)

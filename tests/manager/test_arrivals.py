@@ -138,7 +138,9 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_an_order_ack_says_if_nothing_was_accepted_of_the_sequence_that_came() -> None:
-    """If the beginning was acknowledged, an earlier state of the destination's store did so, and that state is lost."""
+    """If the beginning was ever acknowledged, that was by an earlier state of the destination's store, which is now
+    lost.
+    """
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(2))
     net.pass_ms(600)
@@ -194,7 +196,7 @@ def test_what_is_held_for_a_queue_that_is_deleted_is_forgotten_and_its_sender_st
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_copy_of_what_came_before_its_queue_was_deleted_is_not_refused() -> None:
-    """Otherwise, the copy's sender would be told that a message that was received never arrived."""
+    """Otherwise, the sender would be told that a message never arrived, although it was received."""
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(1))
     assert net.receive("c", "orders") == [b"m1"]
@@ -805,7 +807,7 @@ def test_a_message_under_another_spelling_is_answered_for_when_it_is_received() 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 @pytest.mark.parametrize("time_stamps", [(60, 50), (50, 60)])
 def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stamps: tuple[int, int]) -> None:
-    """Our nodes did so with stores of layout 4; each spelling has its own TimeStamp."""
+    """Our nodes counted in this way with stores of layout 4; each spelling has its own TimeStamp."""
     net = chain("a", "c", queues=[ORDERS])
     spellings = (r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders")
     expected = []

@@ -236,7 +236,7 @@ def steps_of_a() -> int:
 
 
 def nothing_waits(net: Net) -> bool:
-    """Return whether no outcome, acknowledgment or message is on its way any longer."""
+    """Return True if nothing is on its way any longer: no outcome, acknowledgment or message."""
     net.pass_ms(2_000)
     kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING, QueueKind.HELD)
     return not any(node.store.waiting(kind) for node in net.nodes.values() for kind in kinds)

@@ -52,7 +52,7 @@ def test_a_message_with_no_time_to_spare_is_over_when_the_next_second_begins(net
 @pytest.mark.parametrize("kind", ["express", "recoverable", "transactional"])
 @pytest.mark.parametrize("which", ["time_to_reach_queue_s", "time_to_be_received_s"])
 def test_a_message_expires_in_the_second_after_its_last(net: Net, kind: str, which: str) -> None:
-    """A message expires when CURRENT_TIME minus SentTime is greater than the time that the message was given."""
+    """A message expires when CURRENT_TIME minus SentTime is greater than the lifetime that it was given."""
     net.blocked.add(frozenset("ab"))
     timing: dict[str, Any] = {which: 100}
     net.send(
@@ -492,8 +492,8 @@ def test_times_beyond_the_end_of_a_32_bit_clock_do_not_wrap(net: Net, seconds: i
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["a", "b", "c"])
 def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
-    """This holds for a transactional message that was sent or passed on, a dead letter, and a message that an
-    application has.
+    """This holds for a transactional message that was sent or passed on, for a dead letter, and for a message that an
+    application holds.
     """
     net.send("a", at("c"), "first", transactional=True)
     net.run()

@@ -41,7 +41,7 @@ GREETING: Final = encode_packet(
     establish_connection(client=guid_of("a"), server=guid_of("c"), time_stamp_ms=0)
 ) + encode_packet(ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64))
 HOLE: Final = "\u4e4e"
-"""A character that becomes a NUL on the wire, so that the text is refused, and quoted in the error."""
+"""A character that tests replace with a NUL on the wire; the text is then refused, and quoted in the error."""
 NAMES: Final = HOSTILE.map(lambda text: text.replace("\0", "")) | st.sampled_from(
     [
         "OS:" + "m" * 250 + "\\" + "q" * 124,

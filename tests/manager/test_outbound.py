@@ -271,8 +271,8 @@ def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_name
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_acknowledgments_go_by_guid_where_the_address_of_a_direct_name_is_shared() -> None:
-    """A direct name means the node that receives it, so the node in between would take the acknowledgments as its
-    own.
+    """A direct name means the node that receives it, so the node in between would treat the acknowledgments as
+    addressed to itself.
     """
     net = chain("a", "b", "c", queues=[ORDERS])
     net.route("a", "c", "c")

@@ -296,7 +296,9 @@ def test_what_was_encrypted_does_not_come_back_in_an_acknowledgment() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
 @pytest.mark.parametrize(("spare", "whole"), [(0, False), (1_024, True)])
 def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare: int, whole: bool) -> None:
-    """The number of the message's queue takes four bytes in the message, and twenty as the response queue."""
+    """The number of the message's queue takes four bytes in the message, but twenty in the acknowledgment, where it
+    names the response queue.
+    """
     net = a_system()
     message = a_user_message(
         source=guid_of("a"),
@@ -319,7 +321,7 @@ def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 @pytest.mark.parametrize("insecure", [False, True])
 def test_a_stranger_learns_what_queues_there_are_only_if_insecure_nacks_are_sent(insecure: bool) -> None:
-    """A FinalAck tells the sender's queue manager in any case; that one then tells a queue of its own, once."""
+    """In any case, a FinalAck tells the sender's queue manager, which then tells one of its own queues, once."""
     net = a_system(replace(TALKATIVE, send_insecure_nacks=insecure))
     asked = {"acknowledgments": NA, "journal_negative": True}
     for admin in "ab":

@@ -116,7 +116,7 @@ def test_an_application_is_told_that_a_queue_is_full() -> None:
 def test_what_applications_hand_in_together_keeps_within_the_quota_of_a_queue_to_the_byte(
     transactional: bool, label: str
 ) -> None:
-    """An empty message consists mostly of headers, and each message has them."""
+    """Messages with empty bodies consist mostly of headers, which count for each message."""
     declared = SMALL if transactional else SMALL_NOTES
     draft = Draft(body=b"", label=label, transactional=transactional, extension=b"e")
     net = chain("c", queues=[declared])
@@ -152,7 +152,7 @@ def full(*names: str) -> Net:
 def test_a_full_queue_manager_closes_the_session_and_its_neighbours_keep_what_it_did_not_take(
     transactional: bool, rounds: int, at_a_time: int
 ) -> None:
-    """Forty messages arrive, but there is room for only eighteen: as many come in as applications receive."""
+    """Forty messages arrive, but there is room for only eighteen: one more fits for each one received."""
     net = full("a", "b", "c")
     number, name = (16, "orders") if transactional else (17, "notes")
     for index in range(40):

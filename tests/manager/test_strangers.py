@@ -1,4 +1,6 @@
-"""Strangers: nodes that nobody has declared, and nodes that present a GUID at a place for which it is not declared."""
+"""Strangers: nodes that nobody has declared, and nodes that present a GUID from an address for which it is not
+declared.
+"""
 
 from __future__ import annotations
 
@@ -295,7 +297,7 @@ def test_a_stranger_is_not_forwarded() -> None:
 
 
 def an_order_ack(net: Net, sender: str) -> UserMessage:
-    """Return an OrderAck for everything that `a` has sent to `c`; it is in the sender's name."""
+    """Return an OrderAck, in the sender's name, for everything that `a` has sent to `c`."""
     (sequence,) = (
         queue for queue in net.nodes["a"].up.inspect().outbound if isinstance(queue, OutgoingSequence)
     )
@@ -683,7 +685,7 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
 
 
 def called_from(net: Net, host: str, client: Guid) -> int:
-    """Return the session that a host has opened with `c` in this name."""
+    """Return the session that a host has opened with `c` under this GUID."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
     for packet in (
@@ -759,7 +761,7 @@ PIECE, BODY = 16 * 1024, bytes(range(256)) * 2_000
 
 
 def in_pieces(net: Net, key: int, packet: bytes) -> int:
-    """Make a packet arrive in pieces; return the maximum number of its bytes that were kept meanwhile."""
+    """Make a packet arrive in pieces; return the largest number of its bytes that were kept at one time."""
     core, most = net.nodes["c"].up, 0
     for begin in range(0, len(packet), PIECE):
         core.receive(key, packet[begin : begin + PIECE], net.now)

@@ -199,7 +199,7 @@ def test_a_copy_that_is_sent_once_more_still_lists_all() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.1")
 @pytest.mark.spec("[MS-MQMQ] 2.2.18.1.4")
 def test_one_name_that_cannot_be_read_hides_no_other_of_its_list() -> None:
-    """Of three names in a packet, the second is invalid; in this case, an earlier version had an empty list."""
+    """Of three names in a packet, the second is invalid; an earlier version then returned an empty list."""
     names = b"".join(
         b"\3\0" + f"{text}\0".encode("utf-16-le") for text in (r"OS:a\q", "tomorrow", r"TCP:10.0.0.1\q")
     )

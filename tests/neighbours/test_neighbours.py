@@ -290,7 +290,7 @@ def two_ways(settings: Settings | None = None) -> Net:
 
 
 def way_of(net: Net, name: str = "a") -> tuple[str, str]:
-    """Return the next hop whose turn it is, and the state of its session."""
+    """Return the next hop that is in use, and the state of its session."""
     (status,) = net.nodes[name].up.status().outgoing
     return status.next_hop, status.state
 
@@ -480,7 +480,7 @@ def test_a_next_hop_that_calls_us_while_none_can_be_had_serves() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.1")
 def test_nobody_calls_the_first_next_hop_because_a_later_one_calls_while_nothing_waits() -> None:
-    """That hop might call another one for the same reason; in a ring, such calls would go on forever."""
+    """The hop that is called might call another one for the same reason; in a ring, such calls would go on forever."""
     net = two_ways()
     net.send("a", at("c", 17), "x")
     net.run()
@@ -733,7 +733,7 @@ def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> Non
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
 def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
-    """The acknowledgment and the break arrive in the same turn: the message neither counts as waiting forever nor is
+    """The acknowledgment and the break arrive in the same turn: the message is neither counted as waiting forever nor
     sent again.
     """
     net = a_pair()

@@ -26,7 +26,7 @@ def a_pair(settings: Settings = PINGING) -> Net:
 
 
 def asking() -> tuple[Net, QueueManager, SendPing]:
-    """Return a net in which `a` has sent one Ping, the queue manager of `a`, and that Ping."""
+    """Let `a` send one Ping; return the net, the queue manager of `a`, and that Ping."""
     net = a_pair()
     net.send("a", at("c", 17), "x")
     core = net.nodes["a"].up

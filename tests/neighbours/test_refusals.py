@@ -307,7 +307,7 @@ def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_m
 
 
 def test_at_each_moment_the_node_knows_where_each_message_is() -> None:
-    """This includes messages that were on their way when the trial began, and that wait to be sent alone."""
+    """This includes messages that were on their way when the trial began, and now wait to be sent alone."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     left = {
@@ -393,7 +393,9 @@ def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_a
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
-    """Whenever a session ends, the new messages are lost together with the refused one, or they pass before it."""
+    """Whenever a session ends, the new messages are lost together with the refused one, or they get through
+    before it.
+    """
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
     bad = net.send("a", at("c", 17), "bad", recoverable=True, priority=0)
@@ -448,8 +450,8 @@ def test_a_suspect_can_be_purged(transactional: bool) -> None:
 
 @pytest.mark.parametrize("refuses_all", [False, True])
 def test_a_suspect_that_was_purged_is_not_set_aside_and_does_not_come_back(refuses_all: bool) -> None:
-    """Then another message passes, which would prove the suspicion; or another one is refused, too, and all begins
-    again.
+    """Afterward, either another message passes, which would prove the suspicion, or another one is refused, too, and
+    the trial starts over.
     """
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
@@ -485,7 +487,7 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
 
 
 def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
-    """Messages sent after a restart cannot pass the refused message, so this one does not wait for them."""
+    """Messages sent after a restart cannot overtake the refused message, so it does not wait for them."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)

@@ -58,7 +58,7 @@ def acknowledge_before_flush(sound: Any) -> Any:
     "all_is_accounted_for",
 )
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
-    """MessageIDs from the block that was reserved before are used again."""
+    """MessageIDs from the block that was reserved before the restart are used again."""
 
     def begin(self: GivenNumbers, writes: PendingWrites, state: Any) -> None:
         sound(self, writes, state)
@@ -283,7 +283,7 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
 
 @plant(Neighbours, "retry", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_connect_again(sound: Any) -> Any:
-    """A neighbor that could not be reached is given up after one attempt."""
+    """A neighbor that could not be reached is abandoned after one attempt."""
     return lambda self, neighbour, *others: None
 
 
@@ -322,7 +322,7 @@ def ignore_the_quota(sound: Any) -> Any:
 
 @plant(InSequence, "arrived", "final_acks_tell_the_truth")
 def final_ack_on_arrival(sound: Any) -> Any:
-    """When a message has only arrived, its sender is told that it was received."""
+    """As soon as a message arrives, its sender is told that it was received."""
 
     def arrived(self: InSequence, queue: Any, run: Run, remote: Any, now: Any) -> None:
         sound(self, queue, run, remote, now)
@@ -416,7 +416,7 @@ def expire_what_was_sent(sound: Any) -> Any:
 
 @plant(QueueWindow, "give_back", "handed_out_in_order")
 def give_back_in_front_of_all(sound: Any) -> Any:
-    """A message that is given back later goes before one that was given back earlier, although it belongs after it."""
+    """A message that is given back goes ahead of those given back earlier, even if it belongs after them."""
 
     def give_back(self: QueueWindow, messages: Iterable[MessageRow]) -> None:
         back = list(messages)
@@ -482,7 +482,7 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
 
 @plant(LocalQueue, "_left", "delivery_counts_are_true")
 def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
-    """When one consumer receives a message, the counts of returns of all other messages start again."""
+    """When one consumer receives a message, the return counts of all other messages start over."""
 
     def left(self: LocalQueue, handed: Any) -> None:
         sound(self, handed)

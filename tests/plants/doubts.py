@@ -1,4 +1,4 @@
-"""Faults in the treatment of messages that were sent and have expired: is their dead letter true in the end?"""
+"""Faults in the treatment of messages that expired after being sent: their dead letters must be true in the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def believe_that_what_has_arrived_ended_on_its_way(sound: Any) -> Any:
 
 @plant(AcknowledgedMessages, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
 def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
-    """The message's dead letter does not mention that there is another copy, and it stays when that copy is
+    """The message's dead letter does not mention that there is another copy, and the letter stays when that copy is
     received.
     """
 

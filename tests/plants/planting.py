@@ -17,7 +17,7 @@ class Plant:
     """A fault: the attribute that it replaces, the replacement, and the invariants that should notice it.
 
     owners: the objects that have the attribute.
-    found_by: the invariants of which any may be the first to break.
+    found_by: the invariants, any of which may be the first to break.
     """
 
     owners: tuple[object, ...]

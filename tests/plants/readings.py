@@ -15,8 +15,8 @@ LOST = ("nothing_is_retained", "all_is_accounted_for", "what_was_lost_is_sent_ag
 
 @plant(OutgoingSequence, "_rest_if_empty", *LOST)
 def begin_numbers_again_whatever_was_said(sound: Any) -> Any:
-    """When everything is acknowledged, the next message gets the number 1, so a late acknowledgment may be taken to
-    mean it.
+    """When everything is acknowledged, the next message gets the number 1, so a late acknowledgment may seem to mean
+    that message.
     """
 
     def rest_if_empty(self: OutgoingSequence, writes: PendingWrites) -> None:

@@ -40,7 +40,7 @@ def take_what_came_before_for_a_proof(sound: Any) -> Any:
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
-    """A message that was refused when it was alone is sent again on each session, although others wait for their
+    """A message that was refused when it was sent alone is resent on each session, although others wait for their
     resend.
     """
     return lambda self, neighbour, trial, suspect: False
@@ -48,7 +48,9 @@ def let_no_other_pass_a_suspect(sound: Any) -> Any:
 
 @plant(Neighbour, "count", "nothing_is_retained", "what_was_lost_is_sent_again")
 def wait_for_what_waits(sound: Any) -> Any:
-    """A message that was refused when it was alone also waits for messages of its sequence whose turn has not come."""
+    """A message that was refused when it was sent alone also waits for messages of its sequence whose turn has not
+    come.
+    """
     return property(lambda self: sum(queue.count for queue in self._all() if not queue.on_hold))
 
 

@@ -65,7 +65,7 @@ def ignore_a_destination_that_is_ahead(sound: Any) -> Any:
 
 @plant(Resends, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
 def ignore_a_destination_that_is_behind(sound: Any) -> Any:
-    """An OrderAck for less than the last one is always considered to be a late one."""
+    """An OrderAck for less than the last one is always considered late."""
     return lambda *arguments: None
 
 

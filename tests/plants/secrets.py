@@ -29,7 +29,7 @@ def _each_guard(sound: Any, change: Callable[[Any], None]) -> Any:
 
 @plant(World, "guard_of", "secrets_stay_secret", "encrypted_with_the_latest_key")
 def send_in_clear_what_cannot_be_encrypted(sound: Any) -> Any:
-    """The key no longer exists, but the message leaves all the same."""
+    """The key no longer exists, but the message leaves anyway."""
 
     def change(guard: Any) -> None:
         seal = guard.sealed

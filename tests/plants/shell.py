@@ -240,7 +240,7 @@ def forget_where_the_log_begins(sound: Any) -> Any:
 
 @plant(Store, "commit", ON_DISK)
 def split_a_batch_in_two(sound: Any) -> Any:
-    """Arriving messages are one transaction, and leaving ones are the next."""
+    """Arriving messages are committed in one transaction, and leaving ones in the next."""
 
     def commit(self: Store, writes: Any) -> None:
         if writes.messages and writes.removals:

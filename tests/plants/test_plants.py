@@ -130,9 +130,13 @@ QUICK: Final = {
     "ignore-a-destination-that-is-behind": 492,
     "say-nothing-of-a-sequence-of-which-nothing-is-here": 492,
 }
-"""For some faults, the seed that found them first when this was written, if it was above 3; it is tried first."""
+"""For some faults, the first seed that found them when this was written, if that seed was above 3; it is tried
+first.
+"""
 SEEDS: Final = 100
-"""The number of seeds that are tried after that one: worlds change with the code, and many seeds find most faults."""
+"""The number of seeds that are tried after the one in QUICK: worlds change with the code, and many seeds find most
+faults.
+"""
 
 
 @pytest.mark.long

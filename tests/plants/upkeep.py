@@ -235,9 +235,7 @@ def count_what_gave_way_as_held(sound: Any) -> Any:
 
 @plant(Damage, "found", "gaps_are_bridged", "nothing_is_retained")
 def wait_for_what_the_disk_lost(sound: Any) -> Any:
-    """A damaged message ends where it was sent; but the next one of its sequence names it, as if it were still to
-    arrive.
-    """
+    """A damaged message ends where it was sent, but the next one in its sequence still names it as its predecessor."""
 
     def found(self: Damage, key: int, packet: HurtPacket, now: Moment) -> None:
         sound(self, key, packet, now)

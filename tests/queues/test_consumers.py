@@ -1,4 +1,4 @@
-"""How long messages wait in a queue, against a list that knows when each came."""
+"""How long messages wait in a queue, compared with a list that records when each one arrived."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def way(enterprise: Enterprise, source: str, destination: str) -> str:
 
 
 def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[list[str]]:
-    """Yield every route along next hops; it ends at a node that has no next hop, or that was visited before."""
+    """Yield every route along next hops; each ends at a node that has no next hop, or that was visited before."""
     met = [source]
 
     def follow() -> Iterator[list[str]]:
@@ -64,7 +64,7 @@ def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[
 def simple_ways(
     site: str, links: Iterable[RoutingLink], met: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield every route from a site that visits no site twice, with its cost, by trying all of them."""
+    """Try all routes from a site; yield each one that visits no site twice, with its cost."""
     met = (*met, site)
     yield 0, [site]
     for link in links:

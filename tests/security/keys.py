@@ -1,5 +1,5 @@
-"""Ciphers, secrets and key pairs for tests; each pair is made only once, because 2,048 bits take a second on a busy
-machine.
+"""Ciphers, secrets and key pairs for tests; each pair is made only once, because making one of 2,048 bits takes a
+second on a busy machine.
 """
 
 from __future__ import annotations

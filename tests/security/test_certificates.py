@@ -1,4 +1,4 @@
-"""Certificates: what a self-signed one contains, and bytes that are no certificate."""
+"""Certificates: what a self-signed one contains, and bytes that are not a certificate."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def test_a_signed_message_is_verified_and_its_queue_says_so(
 
 
 def sent_by_a(**wish: Any) -> UserMessage:
-    """Return the message that `a` would send to the queue notes of `c`."""
+    """Return the message that `a` would send to the queue `notes` of `c`."""
     net = guarded()
     net.send("a", at("c", 17), SECRET, **wish)
     net.run()

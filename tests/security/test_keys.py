@@ -1,4 +1,4 @@
-"""Key pairs as PEM, as blobs of the CryptoAPI and in certificates; bytes that are no key pair; no pair shows its
+"""Key pairs as PEM, as blobs of the CryptoAPI and in certificates; bytes that are not a key pair; no pair shows its
 secret.
 """
 
@@ -118,7 +118,7 @@ def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted()
 
 
 def test_no_damaged_file_of_a_key_that_was_good_once_gives_another_key() -> None:
-    """Nobody checks whether the numbers in a file are prime; a wrong one makes signatures that reveal the others."""
+    """Nobody checks whether the numbers in a file are prime; signatures made with a wrong number reveal the others."""
     own = own_key(512)
     body = base64.b64decode(b"".join(own.pem().splitlines()[1:-1]))
     for at in range(len(body)):

@@ -43,7 +43,7 @@ def no_cache() -> AgeingCache[ReceiveName, CachedSymmetricKey]:
 def on_the_wire(message: UserMessage, provider: Provider = AES, algorithm: int = AES_256) -> UserMessage:
     """Encrypt, send and read a message.
 
-    The session key is always the same, because of 256 wrong keys one fits by chance.
+    The session key is always the same, because one in 256 wrong keys fits by chance.
     """
     dice = random.Random(1)
     return over(
@@ -202,8 +202,8 @@ def test_a_key_that_has_come_before_is_opened_once() -> None:
 
 
 def test_a_message_for_the_key_before_the_one_in_use_is_opened_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds even if the wrong key pair yields a key of the right length: the padding of the body shows that it is
-    wrong.
+    """This holds even if the wrong key pair yields a key of the right length: the padding of the body then shows the
+    mistake.
     """
     older, newer = own_key(512), new_key_pair(512)
     own = {"aes": (newer, older)}

@@ -371,7 +371,7 @@ def test_ahead_is_right_across_the_wrap(number: int, lead: int) -> None:
 
 
 class Neighbour:
-    """A neighbor that counts a session's messages in plain integers, and answers in one of several manners."""
+    """A neighbor that counts a session's messages in plain integers, and answers in one of several ways."""
 
     def __init__(self, seed: int, manner: str) -> None:
         self.dice = random.Random(seed)
@@ -496,9 +496,7 @@ def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> 
 def test_a_number_without_flags_says_that_all_up_to_it_is_saved(
     saved: int, count: int, number: int, start: int
 ) -> None:
-    """This is the first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4, the number is 0 if nothing is meant, even after a
-    wrap.
-    """
+    """This is the first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4, a number of 0 says nothing, even after a wrap."""
     saved, number = min(saved, count), min(number, count)
     session = a_session()
     data = session.data
@@ -540,7 +538,9 @@ def test_a_number_without_flags_of_what_was_never_sent_closes_and_completes_noth
 def test_a_pause_acknowledges_only_what_was_acknowledged_before_and_what_follows_fits(
     saved: int, unsaved: int, sent_before: int, express: bool, start: int
 ) -> None:
-    """Both ends pause at once: neither finds the counts different, before or after unsaved messages are committed."""
+    """Both ends pause at once: neither finds a discrepancy in the counts, before or after unsaved messages are
+    committed.
+    """
     ours, theirs = a_session(), a_session()
     for one, other in ((ours.data, theirs.data), (theirs.data, ours.data)):
         one.message_sent_count = other.message_received_count = start

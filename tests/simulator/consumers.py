@@ -49,7 +49,7 @@ Answering = Callable[[Seen], Awaitable[Reply | None]]
 
 
 class HttpConsumer:
-    """Receives requests, and answers them with `cues`, in turn; then with `otherwise` when the cues are used up."""
+    """Receives requests, and answers them with the `cues` in turn, and with `otherwise` once these are used up."""
 
     def __init__(self, *cues: Reply | None, otherwise: Reply | None = OK) -> None:
         self.seen: list[Seen] = []

@@ -1,6 +1,7 @@
 """A process's changes to the files of one folder, as strace saw them: each change and each flush, in order.
 
-A change of a file in an unknown way is an error, so that none is overlooked: otherwise `traced` would prove too much.
+An unknown kind of change is an error, so that none is overlooked: otherwise, `traced` would seem to prove more than it
+does.
 """
 
 from __future__ import annotations

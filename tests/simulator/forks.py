@@ -148,8 +148,8 @@ class Forks:
 def forked(control: socket.socket) -> Asked:
     """Fork a process for each request.
 
-    This function returns in the forked processes. In this one it never returns: the process ends together with the one
-    that asks.
+    This function returns in the forked processes. In the parent, it never returns: the parent ends together with the
+    process that sends the requests.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -35,7 +35,7 @@ GATEWAYS: Final = Forks("mqproto.simulator.edges.gateway.run")
 NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """The TLS settings for clients of plain HTTP, with no certificates.
 
-Otherwise, httpx reads all authorities' certificates for each client, which took as long as a short test.
+Otherwise, httpx would read all authorities' certificates for each client, which takes as long as a short test.
 """
 
 

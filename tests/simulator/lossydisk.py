@@ -18,7 +18,7 @@ SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
 """The possible contents of a part that a file gained without a write: zeros, or what the disk had there before."""
 NAME: Final = -1
-"""A value that stands in place of a sector in questions about a change of the folder."""
+"""A value that takes the place of a sector when the question is about a change of the folder."""
 
 Survives = Callable[[str, int, int], bool]
 """A function that says whether a change is on disk, given the file's name, the change's number, and the sector."""
@@ -81,7 +81,7 @@ class File:
 
 
 class LossyDisk:
-    """A folder on a disk of this kind, which has the given files from the start."""
+    """A folder on a disk that may lose data; it has the given files from the start."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._now = {name: File(data, bytearray(data)) for name, data in (files or {}).items()}

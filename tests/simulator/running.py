@@ -43,7 +43,7 @@ def own_host(number: int) -> str:
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Check a condition again and again until it holds, if nothing reports that it does."""
+    """Poll a condition until it holds; this is for conditions that nothing reports."""
     while not await holds():  # noqa: ASYNC110
         await trio.sleep(0.02)
 

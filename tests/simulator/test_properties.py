@@ -48,7 +48,7 @@ EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))
 MISSING: Final = 0x9999
 """A queue number that no queue has."""
 FILLER_BYTES: Final = 800
-"""The size of a body that, with its headers, fills a quota of 1 KiB so far that no other message fits."""
+"""The size of a body that, with its headers, leaves no room for another message in a quota of 1 KiB."""
 TIMEOUT_S: Final = 20
 WITHOUT_SHRINKING: Final = (Phase.explicit, Phase.reuse, Phase.generate)
 """All phases of Hypothesis except shrinking, in which each step would wait for messages that do not arrive."""
@@ -384,7 +384,9 @@ WAYS: Final = {
         reaches_unknown=False,
     ),
 }
-"""All ways to hand in a message. When a way supports another property, that name is added to its `carried`."""
+"""All ways to hand in a message. When a way supports another property, the property's name is added to its
+`carried`.
+"""
 
 
 # Places

@@ -117,7 +117,9 @@ def test_in_any_order_and_however_often_each_message_is_accepted_once_and_in_ord
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
-    """According to the letter of the text, it would advance, and the messages before that one would be lost."""
+    """According to the letter of the text, the sequence would advance, and the messages before this one would be
+    lost.
+    """
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
     assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD

@@ -226,9 +226,9 @@ def blocks_of(count: int) -> AbstractContextManager[int]:
 
 
 class Mouth:
-    """A queue manager under two names that reports only numbers, and the messages that it has from `a`.
+    """A queue manager with two names that acknowledges only by number, and the messages that it has from `a`.
 
-    Each message is a number and the sequence in which that was given: numbers are never given twice here.
+    Each message is a number and the sequence in which that number was given; no number is given twice here.
     """
 
     PLACES = (at("c"), at("c", 18), at("c", 19), direct("c"), direct("c", "notes"))
@@ -273,7 +273,7 @@ class Mouth:
         self.words.append(self.said[sequence.identifier])
 
     def refuse(self, sequence: OutgoingSequence, number: int) -> None:
-        """Let the destination accept a message, and then report finally that it had no use for it."""
+        """Let the destination acknowledge a message, and then refuse it in a FinalAck."""
         self.arrive(sequence, number)
         say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
 

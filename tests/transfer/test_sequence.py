@@ -23,7 +23,7 @@ from tests.windows import FINAL, NOW, QUEUE, SMALL, Sender, header_of, key_of
 
 @pytest.fixture
 def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the limit of the sent numbers be written again for each message."""
+    """Cause the limit on sent numbers to be written again for each message."""
     monkeypatch.setattr(cursors, "CEILING_BLOCK", 0)
 
 
@@ -557,7 +557,9 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
-    """The destination may report the message's outcome later, and knows only the place that it was sent with."""
+    """The destination may report the message's outcome later, and knows the message only by the place with which it was
+    sent.
+    """
     sender = Sender(NINE)
     sender.put_some(2, time_to_reach_queue_s=5)
     sender.take(2)

@@ -296,7 +296,7 @@ def acknowledged(net: Net, number: int) -> None:
 
 @pytest.fixture
 def half_acknowledged(net: Net) -> Net:
-    """Return the net after two of three messages that arrived are acknowledged; the destination is down."""
+    """Return the net after three messages have arrived and two of them are acknowledged; the destination is down."""
     send(net, "1", "2", "3")
     net.pass_ms(ACK_DELAY_MS)
     net.kill("c")

@@ -320,7 +320,9 @@ def followed(packet: bytes) -> Trace | None:
 
 
 def a_followed_chain(*, waypoints: bool) -> Net:
-    """Return a net that two followed messages, one of each kind, and two others have crossed from end to end."""
+    """Return a net that four messages have crossed from end to end: of each kind, one that is followed, and one that is
+    not.
+    """
     net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(waypoints=waypoints))
     for node in net.nodes.values():
         node.follow = followed

@@ -136,8 +136,8 @@ def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike()
 
 
 def test_hostile_packets_grow_no_memory_whatever_they_announce() -> None:
-    """Memory does not grow beyond a small multiple of the packet's size during a decoding, and does not grow from one
-    packet to the next.
+    """Memory does not grow beyond a small multiple of a packet's size while the packet is decoded, nor from one packet
+    to the next.
     """
     rng = random.Random(7)
     hostile = [accidents(rng, rng.choice(EVERY_PACKET)) for _ in range(ROUNDS // 5)]

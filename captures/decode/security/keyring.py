@@ -153,7 +153,9 @@ class KeyRing:
         return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
 
     def _by(self, proof: Proof) -> tuple[str | None, str]:
-        """Return the signer, as far as the keys at hand prove who it is, and a phrase that names the signer."""
+        """Return the signer, or None if the keys at hand do not prove who it is; also return a phrase that names the
+        signer.
+        """
         if proof.certificate is not None:
             signer, aside = self._holder(proof.certificate)
             return signer, f"{_name(proof.certificate.subject)}{aside}"
@@ -166,9 +168,10 @@ class KeyRing:
         return where, f"the key in {where}"
 
     def _holder_of(self, certificate: Certificate) -> tuple[str | None, str]:
-        """Return who holds a certificate, as far as a key or certificate at hand confirms it, and a remark.
+        """Return the confirmed holder of a certificate, and a remark.
 
-        The holder is the name in the certificate, or the file of its key; None if nothing at hand confirms it.
+        The holder is the name in the certificate, or the file of its key; None if no key or certificate at hand
+        confirms it.
         """
         name = _name(certificate.subject)
         if certificate in self._certificates:

@@ -21,7 +21,9 @@ SIZED_CIPHERS: Final = (RC2, RC4)
 
 
 class ProtectionColumns(NamedTuple):
-    """The columns of a row, by name, as explained in `mqproto.captures.decode.row.PacketRow`."""
+    """The columns of a row that describe a message's protection, as explained in
+    `mqproto.captures.decode.row.PacketRow`.
+    """
 
     security_header: bool
     sender_kind: str | None

@@ -1,6 +1,6 @@
 """Judges whether an acknowledgment can be right.
 
-Its sender may not have the messages that it acknowledges, or may have acknowledged more earlier.
+Its sender may not have the messages that it acknowledges, or may have acknowledged more at an earlier time.
 
 An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
 written after the capture began, was not seen to arrive, and cannot have crossed in a gap of the capture. It is a fault
@@ -31,9 +31,9 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """Return what an acknowledgment claims about numbers that never reached its sender.
+    """Return what an acknowledgment claims about numbers that, as far as the capture shows, never reached its sender.
 
-    What counts is what the capture shows. None is returned if there is no such claim.
+    Return None if there is no such claim.
 
     Args:
         said: the highest number that earlier OrderAcks had acknowledged.
@@ -66,7 +66,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
 def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Finding | None:
     """Judge a claim by one missing number.
 
-    The message with this number may have arrived unseen, from its source or from others that had it.
+    The message with this number may have arrived unseen, from its source or from another queue manager that had it.
     """
     ack, number, origin = claim.ack, claim.ack.sequence_number, sequence.origin
     acker: NodeKey = ack.key[0]

@@ -96,7 +96,7 @@ class HopProgress:
         return opened, filled, notes
 
     def _fill(self, message: NumberedMessage, notes: list[Finding]) -> list[Gap]:
-        """Take a message that lies in gaps, or bridges them; return the gaps that it completes."""
+        """Take a message that lies in a gap, or bridges gaps; return the gaps that it fills."""
         if message.previous_number < message.sequence_number - 1:
             self.passed.add(message.previous_number + 1, message.sequence_number - 1)
         begin = bisect_right(self.gaps, message.previous_number, key=lambda gap: gap.last)

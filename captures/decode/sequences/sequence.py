@@ -14,11 +14,11 @@ from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
 from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 
 HOP_LIMIT: Final = 64
-"""A sequence that crosses more hops than this is no longer judged."""
+"""The largest number of hops of a sequence; beyond it, the sequence is no longer judged."""
 CLAIM_LIMIT: Final = 100
 """The largest number of seemingly wrong acknowledgments that are remembered for one sequence."""
 SAID_LIMIT: Final = 16
-"""The largest number of OrderAcks of one sequence, always the latest, that are compared with each other."""
+"""How many of the latest OrderAcks of one sequence are compared with one another."""
 PASSED_LIMIT: Final = 256
 """The largest number of messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
@@ -66,17 +66,18 @@ class Sequence:
 
     towards: QueueManagerAddress and the destination queue; None as long as only acknowledgments have been seen. A
         sequence whose identifier is used for two queues is no longer judged.
-    unknown: by code, the findings to report if the capture turns out to have no message of it.
-    early, early_finals: the last OrderAcks and the first positive FinalAcks that the capture has before its first
-        message.
+    unknown: the findings, keyed by code, that are reported if the capture turns out to have no message of the sequence.
+    early, early_finals: the last OrderAcks and the first positive FinalAcks that the capture shows before the first
+        message of the sequence.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
     passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
     written: pairs of SentTime and number: all messages from this number on were written then or later.
     is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
-    suspicions: faults, unless the identifier turns out to be used for two queues; by code and acknowledgment, so that
-        each is reported once for all hops that the acknowledgment crosses.
-    packets: by number, the last packet that carried the message, and its MessageID; as far as they are remembered.
+    suspicions: faults, unless the identifier turns out to be used for two queues. They are keyed by code and
+        acknowledgment, so that each is reported once for all hops that the acknowledgment crosses.
+    packets: for the number of each message that is still remembered, the last packet that carried it, and its
+        MessageID.
     """
 
     key: SequenceKey
@@ -123,7 +124,7 @@ class Sequence:
             self.claims.append(claim)
 
     def pass_over(self, previous: int, number: int) -> None:
-        """Note that a message names a predecessor that is not the number right below its own."""
+        """Record that a message names a predecessor that is not the number right below its own."""
         self.passed[number] = min(previous, self.passed.get(number, previous))
         if len(self.passed) > PASSED_LIMIT:
             del self.passed[next(iter(self.passed))]
@@ -141,7 +142,7 @@ class Sequence:
         self.early.clear()
 
     def write(self, number: int, sent_s: int, seen_ns: int) -> None:
-        """Note when a message of the sequence was written, by the clock of its source.
+        """Record when a message of the sequence was written, by the clock of its source.
 
         Messages are numbered in the order in which they are written, so all higher numbers were written later.
         """

@@ -135,7 +135,7 @@ class SessionChecker:
         return view
 
     def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
-        """Check whether this packet directly follows the last one of its half; if not, note what the gap may hide."""
+        """Check whether this packet directly follows the last one of its half; if not, record what the gap may hide."""
         half = view.half
         if facts.missing_bytes or facts.skipped_bytes:
             what = f"{facts.missing_bytes:,} bytes before it are not in the capture"
@@ -166,7 +166,7 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "caller-by-port", facts.number, text))
 
     def _lose(self, view: SessionView, hidden: int | None) -> None:
-        """Note that the capture lacks some bytes that this end sent, which hold at most `hidden` messages."""
+        """Record that the capture lacks some bytes that this end sent, which hold at most `hidden` messages."""
         view.half.lose(hidden)
         view.other.miss_answers()
         view.connection.lose_track()
@@ -361,11 +361,11 @@ class SessionChecker:
         view.answered += view.learnt
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
-        """Check AckSequenceNumber: it must not go backwards, or beyond the messages that were sent.  3.1.5.5.1
+        """Check AckSequenceNumber: it must not go backwards, or beyond the messages that were sent. 3.1.5.5.1
 
-        To find that it goes backwards, this needs an earlier AckSequenceNumber of the same end, which may have nothing
-        missing since then; otherwise it may be another session. To find that it goes beyond, this needs the largest
-        number of messages that the other end can have sent, and a packet that is not `ahead`.
+        To find that it goes backwards, this needs an earlier AckSequenceNumber of the same end, with nothing missing
+        from that end since then; otherwise it may belong to another session. To find that it goes beyond, this needs
+        the largest number of messages that the other end can have sent, and a packet that is not `ahead`.
         """
         number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         before, is_near = other.acknowledged, self._is_near(view)

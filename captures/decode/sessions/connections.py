@@ -78,7 +78,7 @@ class Connection:
             half.heard.clear()
 
     def lose_track(self) -> None:
-        """Note that something is missing or out of turn: the state of the handshake is unknown from now on."""
+        """Record that something is missing or out of turn: the state of the handshake is unknown from now on."""
         if self.stage is not Stage.ENCRYPTED:
             self.stage = Stage.UNKNOWN
 
@@ -333,7 +333,7 @@ class Connections:
         self.name(connection)
 
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
-        """Learn the identities of the ends from an answer, also for other connections at these addresses.
+        """Learn the identities of the ends from an answer, for this connection and all others at these addresses.
 
         An answer that does not fit its request is ignored. If the request is missing, the answer shows its GUIDs,
         because it repeats them.

@@ -110,7 +110,7 @@ NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 def outstanding() -> deque[Sent]:
     """Return an empty queue for unacknowledged messages, which forgets the oldest one when it is full.
 
-    It is full with half the 16-bit circle.
+    It is full when its messages take up half of the 16-bit circle.
     """
     return deque(maxlen=OUTSTANDING_LIMIT)
 
@@ -197,7 +197,7 @@ class Half:
         return sent
 
     def lose(self, hidden: int | None) -> None:
-        """Note that the capture lacks bytes that this end sent.
+        """Record that the capture lacks bytes that this end sent.
 
         Args:
             hidden: the largest number of messages that these bytes may hold; None if unknown.
@@ -219,7 +219,7 @@ class Half:
         self.heard.clear()
 
     def miss_answers(self) -> None:
-        """Note that the capture lacks bytes that may have acknowledged messages of this end."""
+        """Record that the capture lacks bytes that may have acknowledged messages of this end."""
         self.stale = True
         if self.torn:
             self.acknowledged = None
@@ -344,7 +344,7 @@ class Half:
         return saved
 
     def _within_reach(self, waiting: deque[Sent]) -> deque[Sent]:
-        """Drop the first messages as long as no header can reveal their numbers any more; return the rest."""
+        """Drop the leading messages whose numbers no header can reveal any more; return the rest."""
         first = self.unnumbered[0].packet if self.unnumbered else None
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()

@@ -33,7 +33,7 @@ class Wording(NamedTuple):
 
     heads, tails: each in a long form and in shorter forms.
     owner: the queue manager of a queue that has only a number. It is written before the tail.
-    called: a function that returns the name of such a queue, given its owner's name, if that becomes known later.
+    called: a function that takes the owner's name, which may become known only later, and returns the queue's name.
     riding: further text, for use if there is room and the label is for a single packet.
     """
 

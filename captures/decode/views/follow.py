@@ -58,7 +58,7 @@ class History:
 
     sequence: the message's sequence and its number there, if the message is transactional.
     crossings: the packets that carried the message.
-    arrived_ns: when the message first crossed to its destination, if its address identifies that.
+    arrived_ns: when the message first crossed to its destination, if its address identifies the destination.
     order_acks: when an OrderAck that covers the message first reached the source, keyed by the OrderAck's number. None
         for an OrderAck that was only seen on its way, or before the message.
     finals: the same for positive FinalAcks of later numbers in the sequence, which also show that the message arrived.
@@ -66,8 +66,8 @@ class History:
         prove nothing about this message.
     told: the acknowledgments for the message's sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
-    ended: the class of the FinalAck or administration acknowledgment that reached the source; if none did, of the one
-        that crossed last.
+    ended: the class of the FinalAck or administration acknowledgment that reached the source; if none did, the class of
+        the one that crossed last.
     """
 
     key: MessageKey
@@ -116,7 +116,7 @@ class History:
         return number == own or own < number < self.passed_by
 
     def pass_over(self, sequence: SequenceKey, previous: int, number: int) -> None:
-        """Note that the message `number` of a sequence names `previous` as its predecessor."""
+        """Record that the message `number` of a sequence names `previous` as its predecessor."""
         key, own = self.sequence or (None, 0)
         if sequence == key and previous < own < number < self.passed_by:
             self.passed_by = number
@@ -127,7 +127,7 @@ class History:
         """Drop acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`.
 
         Args:
-            seen, ended: the numbers of its sequence that were seen, and those that had a FinalAck.
+            seen, ended: the numbers of the message's sequence that were seen, and those that had a FinalAck.
         """
         if self.sequence is None:
             return
@@ -359,7 +359,7 @@ class Follower:
 
 
 def _count(known: OrderedDict[SequenceKey | None, Ranges], sequence: SequenceKey, number: int) -> None:
-    """Add a number of a sequence; beyond the limit, forget the sequence that came first."""
+    """Add a number to a sequence; beyond the limit, forget the sequence that came first."""
     known.setdefault(sequence, BoundedRanges()).add(number, number)
     if len(known) > SEQUENCE_LIMIT:
         known.popitem(last=False)
@@ -435,7 +435,7 @@ def _is_alike(one: Copy, other: Copy) -> bool:
 
 
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
-    """Correct the event of the copy that seemed to be the first on its hop: copy `first` crossed before it."""
+    """Correct the event of a copy that seemed to be the first on its hop: in fact, copy `first` crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first, history.crossings[event.packet])

@@ -53,7 +53,7 @@ class LineWriter:
     def heading(self, first: Sight) -> str | None:
         """Return the heading of the columns with the date; None if the date has not changed.
 
-        Ask for it before each line: a capture may go on beyond midnight.
+        Call this before each line, because a capture may go on beyond midnight.
         """
         day = first.seen.time_ns // DAY_NS if self._began_ns is None else 0
         if day == self._day:

@@ -19,10 +19,10 @@ LONGEST: int = 80
 
 
 class Happening(NamedTuple):
-    """Something that happened to a connection; its first column is the end that did it.
+    """Something that happened to a connection; column `start` is the end that did it.
 
     directed: whether it is known which end did it.
-    leaves: whether the first column has no connection left.
+    leaves: whether column `start` has no connection left.
     is_back: whether the event only marks that the column has a connection again.
     """
 

@@ -28,7 +28,7 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share as text, such as `12 %`; it is 0 or 100 only if it is exactly none or all."""
+    """Return a share as text, such as `12 %`; only exactly none is shown as `0 %`, and only exactly all as `100 %`."""
     if not whole:
         return "–"
     percent = 100 * part / whole

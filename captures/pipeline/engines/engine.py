@@ -142,7 +142,7 @@ class Engine(Protocol):
             tasks: the tasks by bucket. They are small, because each is sent separately. The text of a task names its
                 subject, for error messages. Results are small, too, because rows go through exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
-            again: an earlier stage that this one repeats. Rows that its tasks with these buckets sent no longer count.
+            again: an earlier stage that this one repeats. Rows from its tasks for the same buckets no longer count.
             puts: whether the tasks send rows to later stages; keeping these rows costs time.
         """
 
@@ -227,7 +227,7 @@ class Output(Generic[Held]):
 
 
 class Outputs(ABC, Generic[Held]):
-    """The rows that all stages have sent to later stages, as long as they may be read."""
+    """The rows that all stages have sent to later stages and that may still be read."""
 
     def __init__(self) -> None:
         self._outputs: list[Output[Held]] = []

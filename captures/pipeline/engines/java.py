@@ -1,7 +1,7 @@
 """The Java runtime for Spark: the user's own, or the one that the `spark` extra brings.
 
-The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though we use nothing of that
-module. A small program of ours starts such a runtime without that one argument.
+The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, although we use nothing from
+that module. A small program of ours starts such a runtime without that one argument.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ R = TypeVar("R")
 PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
 """The modules that are imported by the process from which the pool's processes are forked."""
 PATIENCE_S: Final = 1.0
-"""The time, in seconds, that it takes to import these modules."""
+"""The time, in seconds, that it takes to import the preloaded modules."""
 
 
 class Sent(NamedTuple):

@@ -11,8 +11,8 @@ class Progress:
     """The progress of one stage.
 
     stage: what is being done, in words.
-    done, total: the number of ranges, or of whatever the stage counts, that are done, and in total; a total of 0 means
-        that it is unknown.
+    done, total: how many ranges, or other units that the stage counts, are done, and how many there are; a total of 0
+        means that the total is unknown.
     packets, size_bytes: how many packets and bytes were read since the stage began.
     """
 

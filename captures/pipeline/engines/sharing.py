@@ -29,7 +29,7 @@ AUTOMATIC: Final = 19
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Options that make Java start as usual, without messages, if an archive cannot be used."""
 KEPT: Final = 3
-"""The number of archives that are kept: the last ones used, each for another Java runtime or Spark.
+"""The number of archives that are kept: the last ones used, each for a different Java runtime or Spark.
 
 An archive takes about 180 MB.
 """

@@ -68,8 +68,8 @@ def reported(
 ) -> Iterator[Tally | None]:
     """Tell the listener the progress of the stage that runs in the block.
 
-    The listener hears it at the start of the stage, at the end, and a few times a second in between. Spark Connect has
-    no counters; with it, the listener hears only that the stage has begun, and that it is over.
+    The listener is told at the start of the stage, at the end, and a few times a second in between. Spark Connect has
+    no counters; with it, the listener is told only that the stage has begun, and that it is over.
     """
     context = context_of(spark)
     if context is None:

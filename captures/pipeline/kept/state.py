@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 @cache
 def records() -> dict[str, Record]:
-    """Return all records of the schema, by name."""
+    """Return all records of the schema, keyed by name."""
     found = {}
     for name, text in RECORDS.items():
         place, _, told = text.partition(": ")

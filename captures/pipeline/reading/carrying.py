@@ -166,7 +166,7 @@ def _together(some: Sequence[_Some], apart: bool) -> SegmentPart:
 
 
 def _first(segments: Segments, count: int) -> Segments:
-    """Return the first `count` segments of some segments."""
+    """Return the first `count` of some segments."""
     columns = {name: getattr(segments, name)[:count] for name in (*NUMBERS, *PLACES)}
     odd = {row: payload for row, payload in segments.odd_payloads.items() if row < count}
     passed = {row: whole for row, whole in segments.passed.items() if row < count}

@@ -67,8 +67,8 @@ class FragmentTask:
 class FragmentsJoined:
     """The result of joining fragments.
 
-    waiting: the fragments that wait, before each range that was read without them and at the end, by the number of the
-        range.
+    waiting: the fragments that wait before each range that was read without them, keyed by the number of the range;
+        also those that wait at the end, keyed by `FragmentTask.end`.
     waiting_count: how many packets wait for more fragments at the end.
     """
 

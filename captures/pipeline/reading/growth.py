@@ -54,7 +54,7 @@ class Growth:
     totals: the totals of streams that are over.
     waiting: packets that wait for fragments, as encoded by state.py; None if none do.
     halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
-    translations: connections that repeat others behind address translation; the last one for each two ends.
+    translations: connections that repeat others behind address translation; only the last one for each pair of ends.
     crossings: the hosts between which these translations are, with counts, as in
         mqproto.captures.translation.Crossings.
     """

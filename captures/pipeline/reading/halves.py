@@ -42,10 +42,11 @@ Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
 ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
 """The origin of a frame in a merged capture.
 
-It is the place of its file among the files of both halves, and its number and offset in that file.
+It consists of the place of the frame's file among the files of both halves, and of the frame's number and offset in
+that file.
 """
 BUFFER_BYTES: Final = 1 << 20
-"""The number of bytes that are sent at a time to where the tables are."""
+"""The number of bytes that are sent at a time to the storage of the tables."""
 ROWS: Final = 65_536
 """The number of origins that are written at a time."""
 
@@ -113,8 +114,8 @@ class Merged:
 
     file: the merged capture.
     origins: the path or URI of the file with an ORIGIN for each frame of the capture.
-    totals: the counts of frames in each file, by path.
-    damage: the damage that ended the reading of a file, by path.
+    totals: the counts of frames in each file, keyed by path.
+    damage: the damage that ended the reading of a file, keyed by path.
     """
 
     file: CaptureFile

@@ -51,7 +51,7 @@ class Place:
 class ReadTask:
     """The ranges of one file that are read together; there are several only if the file is packed.
 
-    waiting: the packets that wait for fragments before some of these ranges, by the number of the range.
+    waiting: the packets that wait for fragments before some of these ranges, keyed by the number of the range.
     """
 
     addresses: Addresses

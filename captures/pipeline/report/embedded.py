@@ -38,8 +38,8 @@ def embedded(facts: Facts) -> str:
 
     A text is given as its place in `words`. Times are in µs since 1970.
 
-    marks, security: the message's security at a glance, in words that have a style; and the same in full. Both are
-        mostly empty.
+    marks: the message's security at a glance, in words that have a style; mostly empty.
+    security: the same in full; mostly empty.
     styles: how each outcome is shown.
     called: the names that people use for queues.
     partial: whether some findings about messages are left out here.

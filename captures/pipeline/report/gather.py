@@ -92,7 +92,7 @@ def find(tables: Tables, sought: Sought, limit: int) -> list[tuple[dict[str, Any
 def _told(
     tables: Tables, connection: DuckDBPyConnection, histories: list[dict[str, Any]], places: Places
 ) -> dict[str, Story]:
-    """Return the stories of some messages, by message; this also finds every packet requested from `places`."""
+    """Return the stories of some messages, keyed by message; this also finds every packet requested from `places`."""
     known = evidence(connection, tables.state.get("series", {}), histories, places)
     places.find(connection)
     [[ended_ns]] = connection.execute("select coalesce(max(last_ns), 0) from captures").fetchall()

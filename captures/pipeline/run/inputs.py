@@ -43,7 +43,7 @@ def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str
     """Return the rows of some files of a series.
 
     Args:
-        found: the results by file path.
+        found: the results, keyed by file path.
     """
     rows = []
     for file in files:

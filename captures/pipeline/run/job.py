@@ -52,7 +52,7 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""The last of the keys of the tables' state. These are the values of all keys, in order.
+"""The last of the keys of the tables' state. In order, the keys have these values:
 
 1. Each series' `Known`, by name.
 2. Whether packets have the texts of bodies.
@@ -365,7 +365,7 @@ class _Job:
         """Run one stage for all series.
 
         Args:
-            tasks_of: a function that returns the tasks of a series, by bucket.
+            tasks_of: a function that returns the tasks of a series, each with its bucket.
             take: a function that takes each result.
         """
         tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
@@ -383,7 +383,7 @@ class _Job:
             work.take_merged(merged)
 
     def _scan(self) -> None:
-        """Find the places of records, until all are proved."""
+        """Find the places of records, and repeat this until all are proved."""
         scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
         parts = [
             part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)

@@ -29,7 +29,7 @@ from mqproto.captures.pipeline.tables.parts import Store
 class Known:
     """The state of a series in the tables.
 
-    files: the paths of the files, by fingerprint.
+    files: the paths of the files, keyed by fingerprint.
     origins: values that identify the files if they have been packed since then.
     packets: the series' parts of the table of packets: name, number of rows, and number of packets of each. The last
         part is `end`.

@@ -129,7 +129,7 @@ def _name_of(one: str, other: str) -> str:
 def _free(name: str, known: Mapping[str, Known]) -> str:
     """Return a name that is not taken: this one, or one with a number if this name is known.
 
-    It is then the name of halves whose files are gone.
+    A known name belongs to halves whose files are gone.
     """
     names = [name]
     while names[-1] in known:

@@ -57,7 +57,7 @@ def apart(
 
 
 def _contents(paths: Iterable[str]) -> dict[Hashable, int]:
-    """Return digests of the first messages that are just leaving their sources, by identifier."""
+    """Return digests of the first messages that are just leaving their sources, keyed by message identifier."""
     found: dict[Hashable, int] = {}
     for message, digest in _leaving(paths):
         found.setdefault(message, digest)

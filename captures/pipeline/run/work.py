@@ -38,7 +38,7 @@ from mqproto.captures.pipeline.tables.tables import WORK, Run
 BUCKETS: Final = 16
 """The largest number of parts into which the connections of a series are split.
 
-As many tasks may read them at the same time.
+This many tasks may read them at the same time.
 """
 
 
@@ -47,7 +47,7 @@ class SeriesResult:
     """The result for a series.
 
     files: all files of the series.
-    new: how many of these files, the last ones, this run has read.
+    new: how many of these files this run has read; they are the last ones.
     totals: the totals that one reader would find in all files, one after another.
     damage: the damage of files that this run could read only in part.
     halves: the first file of each half, if the series consists of the halves of a TAP.

@@ -49,13 +49,13 @@ from mqproto.captures.pipeline.source.storage import (
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""The number of samples that, together with its size, identify a file. They are spread evenly from its first to its
-last byte.
+"""The number of samples that identify a file together with its size. They are spread evenly from its first to its last
+byte.
 """
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
-"""Matches names that only captures have. A file in a folder with such a name is refused if it is not a capture; other
+"""Matches names that only captures have. In a folder, a file with such a name is refused if it is not a capture; other
 files that are not captures are ignored.
 """
 
@@ -167,8 +167,8 @@ class Mapped(NamedTuple):
 def inventory(paths: Iterable[str]) -> Inventory:
     """Return the captures at `paths`.
 
-    Each path is a file, or a folder that is searched together with its subfolders. Their paths are made absolute,
-    because tasks read the files later, in other working directories.
+    Each path is a file, or a folder that is searched together with its subfolders. Paths are made absolute, because
+    tasks read the files later, in other working directories.
     """
     found: dict[str, CaptureFile] = {}
     refused: list[CaptureError] = []

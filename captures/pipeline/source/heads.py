@@ -107,7 +107,7 @@ def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> In
 
 
 TYPE_PLACES: Final = {ETHERNET: 12, LINUX_COOKED: 14}
-"""The offset of the EtherType in a link-layer header, by link type."""
+"""The offset of the EtherType in a link-layer header, keyed by link type."""
 COOKED_2_BYTES: Final = 20
 
 

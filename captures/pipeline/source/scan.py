@@ -43,12 +43,12 @@ from mqproto.captures.pipeline.source.storage import is_remote
 CHAIN: Final = 4
 """A number of records. This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""A number of bytes. If no record begins within the first so many bytes of a range, they are left to the previous
+"""A number of bytes. If no record begins within this many bytes of a range's start, they are left to the previous
 range.
 """
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""How many bytes after a range of an object to fetch for its last records: the first try, and the second if those were
-too few.
+"""How many bytes to fetch after a range of an object for its last records: in a first try, and in a second one if those
+were too few.
 """
 FETCHES: Final = 4
 """The number of ranges of an object that are fetched and scanned at the same time while a query is planned."""

@@ -2,7 +2,7 @@
 
 These are local files, given by path, and objects that pyarrow can reach, given by URI. pyarrow handles `s3://`,
 `gs://`, `abfs://` and `hdfs://`, and finds credentials in its own ways. As with Amazon's own tools, AWS_ENDPOINT_URL_S3
-or AWS_ENDPOINT_URL can name another S3 server than Amazon's. A `file://` URI stands for a path.
+or AWS_ENDPOINT_URL can name an S3 server other than Amazon's. A `file://` URI stands for a path.
 
 Local files are mapped. Of an object, only the bytes that a task reads are fetched.
 """
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
 class Found(NamedTuple):
     """A file or an object that was found.
 
-    is_meant: whether it was named itself, rather than found by a folder or a pattern.
+    is_meant: whether it was named explicitly, rather than found through a folder or a pattern.
     """
 
     path: str
@@ -149,7 +149,7 @@ def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -
 
 
 def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) -> Iterator[bytes]:
-    """Yield the `size_bytes` that begin at each place; fewer at the end of the file."""
+    """Yield the `size_bytes` bytes that begin at each place; fewer at the end of the file."""
     if not is_remote(path):
         for place in places:
             source.file.seek(place)

@@ -142,7 +142,7 @@ class Store:
         return [info.base_name for info in _system(self.root).get_file_info(selector)]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete these files, as far as they exist."""
+        """Delete those of these files that exist."""
         system = _system(self.root)
         for name in names:
             with suppress(FileNotFoundError):

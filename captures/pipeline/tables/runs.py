@@ -115,7 +115,8 @@ class Runs:
         return self._rows(names) if names else []
 
     def add(self, row: Row) -> list[str]:
-        """Make a run count, which is its last action; return the names of files that no longer count.
+        """Add the row of a run as its last action, so that the run counts; return the names of files that no longer
+        count.
 
         Raises:
             DeltaError: another run came first.

@@ -296,7 +296,7 @@ class Run:
 
         Args:
             added: the new parts, which are in `store`.
-            schemas: the schemas, by table name, of all tables that are to exist.
+            schemas: the schemas of all tables that are to exist, keyed by table name.
             dropped: the names of parts that no longer count.
             tidied: the names of added and dropped parts that replace one another.
             state: the new `Tables.state`; None keeps the old one.

@@ -1,4 +1,4 @@
-"""Decides whether an arriving message is for us or another queue manager, or is unwanted. [MS-MQQB] 3.1.5.8"""
+"""Decides whether an arriving message is for us, for another queue manager, or unwanted. [MS-MQQB] 3.1.5.8"""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 
 
 Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
-"""The judgment of a message, together with fields of its head and the local queue that it is for; None if there is
-none.
+"""The ruling on a message, fields of its head, and the local queue that it is for, or None if there is no such
+queue.
 """
 
 
@@ -151,7 +151,7 @@ class Arrivals:
     def together(self, run: Run, at: int, judgment: Judgment) -> int:
         """Return how many messages, beginning with the judged one at index `at`, may be taken at once.
 
-        There is at least one.
+        The result is at least 1.
         """
         ruling, head, queue = judgment
         packets, source = run.packets, head.source_queue_manager

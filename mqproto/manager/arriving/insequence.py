@@ -64,9 +64,9 @@ class InSequence:
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Accept messages in order and only once.  3.1.5.8.6
 
-        Messages that are early are held, and those that came before are dropped. If the next message of a sequence is
-        refused because it has expired or the queue is full, the refusal is final: the sequence goes on after it, and a
-        FinalAck tells its sender.
+        Messages that are early are held, and those that have come before are dropped. If the next message of a sequence
+        is refused because it has expired or the queue is full, the refusal is final: the sequence continues after it,
+        and a FinalAck tells its sender.
         """
         shape, name = run.shape, run.facts.destination_queue
         following: list[bytes] = []
@@ -131,7 +131,7 @@ class InSequence:
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
         """Drop held copies of a message that is now part of a sequence.
 
-        They came early, under another name of the queue.
+        The copies arrived early, addressed to another name of the queue.
         """
         source = head_of(run.packets[0]).source_queue_manager
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
@@ -189,7 +189,7 @@ class InSequence:
     def _place_given_up(self, source: Guid, remote: Remote) -> int:
         """Return the number of the HELD queue that a stranger's sequence takes over.
 
-        Return 0 if there is room for a new one. A sequence that gives up its place leaves memory.
+        Return 0 if there is room for a new one. A sequence that gives up its place is removed from memory.
         """
         if len(self.places) < self._desk.settings.strangers_sequences:
             return 0

@@ -62,7 +62,7 @@ class Room:
 
     Attributes:
         stored_bytes: the store's size at the last commit, plus the messages that have been added since.
-        limit_bytes: the store's greatest size after the next commit if the disk is nearly full; otherwise None.
+        limit_bytes: the maximum size of the store after the next commit, if the disk is nearly full; otherwise None.
     """
 
     def __init__(
@@ -247,8 +247,8 @@ class Inserting:
 
         run: one message, or several for which no check can fail.
 
-        Encrypted or signed messages that came by a direct format name are judged like all others. The specification
-        says nothing about them, and no application could read them.
+        Encrypted or signed messages that were addressed by a direct format name are judged like all others. The
+        specification says nothing about them, and no application could read them.
         """
         packets = run.packets
         if not run.shape.may_have_others:

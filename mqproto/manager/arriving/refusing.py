@@ -19,8 +19,8 @@ from mqproto.wire.shapes import Run
 TOLD_OF_HOST: Final = 8
 """The maximum number of messages per second, from strangers on one host, whose end is reported to them."""
 TOLD: Final = 64
-"""The maximum number of messages per second, from all strangers, whose end is reported to them. Their senders send the
-others again.
+"""The maximum number of messages per second, from all strangers, whose end is reported to them. Any other message is
+sent again by its sender.
 """
 
 

@@ -58,8 +58,8 @@ class Transit:
         """Forward messages to another queue manager.  3.1.5.8.2, 3.1.1.6.2
 
         The hop is counted, and the messages' TransactionHeaders are left unchanged. A transactional message that has
-        expired is still forwarded, unless the setting is to follow the figures. Only its destination knows whether it
-        has already received the message.
+        expired is still forwarded, except with `expire_sent = figures`. Only its destination knows whether it has
+        already received the message.
         """
         packets = run.packets
         flags, source = head.flags, head.source_queue_manager

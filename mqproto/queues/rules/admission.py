@@ -20,7 +20,7 @@ class Take(Enum):
     TURN_AWAY = "nobody: the session ends"
     """The sender keeps the message."""
     REFUSE = "nobody: it ends here"
-    """The sender is told, unless it is a stranger: a stranger is not always told."""
+    """The sender is told; a stranger, however, is not always told."""
     PASS_ON = "the queue towards its destination"
     CONFIRM = "the sequence that it confirms"
     """A message that is neither an OrderAck nor a FinalAck is judged again, as a message for its queue."""

@@ -19,7 +19,7 @@ class OrderAckBody:
     """All messages up to this number have arrived, in order.  [MS-MQQB] 2.2.4.1
 
     The specification puts the number into tx_sequence_number. A sender may instead put it into tx_sequence_id.ordinal,
-    with zeros for the time stamp and for tx_sequence_number. Both are kept as they came.
+    with zeros for the time stamp and for tx_sequence_number. Both forms are kept as they came.
     """
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)

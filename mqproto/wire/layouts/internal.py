@@ -170,7 +170,7 @@ _ACK_FLAGS: Final = BaseHeader.session_header.mask | BaseHeader.internal.mask | 
 class SessionAck:
     """A session acknowledgment that is sent by itself.  [MS-MQQB] 2.2.6
 
-    Its PacketSize includes the SessionHeader, which that of a UserMessage does not: in [MS-MQQB] 4.1.8, it is 36.
+    Unlike that of a UserMessage, its PacketSize includes the SessionHeader: in [MS-MQQB] 4.1.8, it is 36.
     """
 
     base: BaseHeader = field(default_factory=partial(BaseHeader, flags=_ACK_FLAGS))

@@ -43,7 +43,7 @@ following are answered with 400, and the connection closes. Nothing after them i
     Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
     a line of the head, of chunks or trailers that ends in a bare LF    2.2; h11 takes it in heads and trailers
     a header that goes on in the next line                         5.2; h11 makes one line of it
-    HTTP/2.0, 0.9 or another version than 1.0 and 1.1              2.3; h11 takes any
+    HTTP/2.0, 0.9 or any version but 1.0 and 1.1                   2.3; h11 takes any
     other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
     before a colon or in the target; CR or NUL in a header; chunk sizes that are not hexadecimal             by h11
 
@@ -85,7 +85,7 @@ CHUNKED_READ_BYTES: Final = 4_096
 The number is small because h11 examines all unused data again for each chunk.
 """
 LINGER_S: Final = 2.0
-"""How many seconds the server goes on reading and dropping data after an answer that refuses the data."""
+"""How many seconds the server continues to read and drop data after an answer that refuses the data."""
 DOORWAY: Final = 200
 """How many connections beyond the limit are answered at the same time. Others are closed unanswered."""
 HURRY_S: Final = 1.0
@@ -280,7 +280,7 @@ class Server:
             conversation.close()
 
     def _has_place_for(self, newcomer: _Conversation) -> bool:
-        """Return whether a place is free, if necessary because another connection now gives up its own."""
+        """Return whether a place is free. If necessary, make another connection give up its own."""
         if len(self._conversations) < self.limits.connections:
             return True
         own = self._hosts.get(newcomer.host, _Host())
@@ -308,7 +308,7 @@ class Server:
         self._conversations.discard(conversation)
 
     def begins_to_wait(self, conversation: _Conversation) -> None:
-        """Note that a connection begins to wait, for a head or for a body."""
+        """Record that a connection begins to wait, for a head or for a body."""
         if conversation in self._conversations:
             self._hosts[conversation.host].put_last(conversation)
 
@@ -339,7 +339,7 @@ class _Host:
         return len(self._heads) + len(self._others)
 
     def put_last(self, conversation: _Conversation) -> None:
-        """Move a connection that begins to wait to the end."""
+        """Move to the end a connection that begins to wait."""
         self.remove(conversation)
         (self._heads if conversation.has_no_head else self._others)[conversation] = None
 

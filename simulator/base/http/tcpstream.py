@@ -35,7 +35,9 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return False
 
     def limit_buffer(self, size_bytes: int) -> None:
-        """Limit the kernel's send buffer, with data that the other end has not taken yet, to about this size."""
+        """Limit the kernel's send buffer, which has the data that the other end has not taken yet, to about this
+        size.
+        """
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

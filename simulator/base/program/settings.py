@@ -5,7 +5,7 @@
     queue = ["orders:strangers"]    # an option that may be repeated is a list
 
     [trigger.billing]               # mqproto trigger --config FILE#billing
-    topology = "shop"               # an argument without a name is called as in the help
+    topology = "shop"               # a positional argument has the name that the help shows
     queue = "orders"
 
 The command line and the environment take precedence over the file.
@@ -40,7 +40,7 @@ RENAMED: Final = {
     "mqproto trigger --no-error-queue": "error-queue none",
     "mqproto trigger --no-history": "history none",
 }
-"""The options that have been renamed: by command and old name, the option to use now."""
+"""The option to use in place of each option that has been renamed, keyed by command and old name."""
 
 
 class Chosen(NamedTuple):
@@ -86,9 +86,9 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """Return the topology that a command's settings name; if they name none, their node.
+    """Return the topology that a command's settings name; if they name none, return their node.
 
-    Empty if they name neither, or if the file cannot be read yet.
+    Return an empty string if they name neither, or if the file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})

@@ -45,7 +45,7 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
 
 
 class Rate:
-    """Allows a number of requests per second for each name; they may all come at once.
+    """Limits the number of requests per second for each name. The requests of a second may all arrive at once.
 
     Args:
         per_s: the number of requests per second; more than 0.

@@ -59,7 +59,7 @@ If headers are forwarded, the limit is lower.
 SMALL_BYTES: Final = 65_536
 """The maximum size, in bytes, of a body that needs no `Room`.
 
-Large bodies that arrive slowly therefore do not keep it out.
+Such a body therefore need not wait for large bodies that arrive slowly.
 """
 ROOM_BYTES: Final = 64 * 2**20
 """The memory, in bytes, that all larger bodies share."""
@@ -90,7 +90,7 @@ FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPolicy:
-    """What the gateway requires of producers, and allows them.
+    """What the gateway requires of producers, and what it allows them.
 
     key_header: the header that has the producers' ids.
     key_fields: the fields of a JSON body that together form the id instead; empty for none.
@@ -99,7 +99,7 @@ class ProducerPolicy:
     tokens: the known tokens; None if none are required.
     rate: the limit for the rate of requests; None for no limit.
     forwarding: the headers that are forwarded to the consumer.
-    callbacks: the destinations that may get reports about the ends of messages.
+    callbacks: the destinations that may get reports about how messages ended.
     webhook_origins: the origins that are admitted by the handshake of CloudEvents' webhooks.
     https: whether HTTPS is served.
     certificates: whether only clients with a certificate are served.
@@ -175,7 +175,7 @@ class GatewayFront:
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:
-        """Return the answer for a fault that the server itself reports, instead of a handler; count it."""
+        """Count a fault that the server itself, rather than a handler, reports; return the answer for it."""
         self.refusals[FAULTS[fault][0]] += 1
         return faulty(fault)
 
@@ -333,7 +333,7 @@ class GatewayFront:
         return draft, envelope
 
     def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
-        """Return the permissions of the request. It does not reveal to strangers which queues exist."""
+        """Return the permissions of the request, without revealing to strangers which queues exist."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
             opened = self._policy.tokens.opened_by(token.strip()) if scheme.casefold() == "bearer" else None
@@ -418,12 +418,12 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def _line(refusal: Refusal) -> str:
-    """Return a producer's text on one line, with escapes instead of characters that could upset a terminal."""
+    """Return a refusal's text on one line, with escapes for the characters that could upset a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the answer, also a problem, for a fault that the server itself reports, not a handler."""
+    """Return the answer, which is also a problem, for a fault that the server itself reports."""
     return refused(Refusal(*FAULTS[fault]))
 
 
@@ -481,7 +481,7 @@ def _one(request: Request, name: str) -> str:
 
 
 def _key_in(body: bytes, names: Sequence[str]) -> str:
-    """Return the id made from fields of a JSON object, which are texts or whole numbers.
+    """Return the id made from fields of a JSON object. The fields are texts or whole numbers.
 
     If the object has none of them, return an empty text. Several fields give `A:B`. All characters except letters,
     digits and _.-~ are escaped, so ids stay distinct.

@@ -16,7 +16,7 @@ FULL: Final = MessageClass.NACK_Q_EXCEED_QUOTA.name
 FULL_S: Final = 10.0
 """The number of seconds for which a queue counts as full after a message did not fit into it."""
 REMEMBERED: Final = 100_000
-"""The number of accepted messages, the most recent ones, whose queue is remembered."""
+"""The number of messages whose queues are remembered; they are the most recently accepted ones."""
 
 
 class FullQueues:

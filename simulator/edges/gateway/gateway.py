@@ -69,7 +69,7 @@ def scope_of(queue: str) -> str:
 
 
 def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
-    """Return the queue that a producer's name for it refers to.
+    """Return the queue that a producer means by a name.
 
     Raises:
         TopologyError, FormatNameError: there is no such queue, or applications cannot send to it.
@@ -94,8 +94,8 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
 class PostedMessage:
     """A message as a producer handed it in.
 
-    key: the producer's id, preceded by the producer's name if it has one (`tokens.Opened`); empty for none, so that
-        duplicates are not noticed.
+    key: the producer's id, preceded by the producer's name if it has one (`tokens.Opened`); empty for none, in which
+        case duplicates are not noticed.
     admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the gateway; empty
         for none.
     headers: the forwarded headers in the message's envelope.
@@ -173,8 +173,8 @@ class Submitter(Protocol):
         The outcome stays known until `forget`, even if a program dies.
 
         Raises:
-            UsageError, FormatNameError, NodeUnreachable: the node does not have the message. Nothing may send it any
-                more, because another gateway may begin it again.
+            UsageError, FormatNameError, NodeUnreachable: the node does not have the message. It must not be sent from
+                now on, because another gateway may begin it again.
             InDoubt: the outcome will be known later, and is then passed to `Gateway.recover`.
         """
 
@@ -183,7 +183,7 @@ class Submitter(Protocol):
 
 
 class _Submission:
-    """A message that is under way. A retry that arrives meanwhile waits for the same outcome."""
+    """A message that is under way. A retry that arrives in the meantime waits for the same outcome."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -318,8 +318,8 @@ class Gateway:
         """Record in the history the outcomes that were missed because the node went away or this gateway died.
 
         Args:
-            ended: each ticket with its message id, or with the reason why the node does not have the message. They
-                include all messages that the node accepted last, even those already in the history.
+            ended: each ticket with its message id, or with the reason why the node does not have the message. The
+                messages that the node accepted last are all included, even those already in the history.
 
         Raises:
             HistoryError: the history is not available.
@@ -376,7 +376,7 @@ class Gateway:
             await next(iter(self._under_way.values())).known.wait()
 
     def _start(self, handed: PostedMessage, fingerprint: str, held: ExitStack) -> _Submission:
-        """Start a new submission, which continues even if no request waits for it any more."""
+        """Start a new submission, which continues even if no request is waiting for it any longer."""
         if self._count >= self._limit:
             raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
         submission = _Submission(fingerprint)

@@ -33,7 +33,10 @@ PATIENCE_S: Final = 5.0
 AGAIN_S: Final = 0.25
 """The number of seconds until the next attempt to connect to the node."""
 SEEN_EVERY_S: Final = 1.0
-"""The maximum number of seconds by which the journal may lag behind the history, whose own time is updated as often."""
+"""The maximum number of seconds by which the journal may lag behind the history.
+
+The history's own time is updated at the same interval.
+"""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
@@ -189,7 +192,9 @@ class Outlet:
             await trio.sleep(SEEN_EVERY_S)
 
     def _ended(self, client: Client) -> Ended:
-        """Return the doubts in the journal and the outcomes in the node's memory."""
+        """Return the tickets that failed or are in doubt, from the journal, and the accepted ones, from the node's
+        memory.
+        """
         assert client.journal is not None
         assert client.recall is not None
         ended: Ended = []

@@ -71,7 +71,7 @@ BUSY_PAUSE_S: Final = 0.02
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
 """The values that are literals in the statement.
 
-As parameters, which are filled in for each row, they took half its time.
+When they were parameters, which are filled in for each row, they took half of the statement's time.
 """
 
 
@@ -92,7 +92,7 @@ class Record(NamedTuple):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is not known if the message was processed."""
+        """Whether it is unknown if the message was processed."""
         return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
 
 
@@ -151,7 +151,7 @@ class StartedBy:
 class Reopen:
     """Make a started or failed document absent, and forget its attempts.
 
-    origin: a completed document is also reopened if its message has this origin; if empty, no completed document is.
+    origin: if not empty, a completed document is reopened, too, if its message has this origin.
     """
 
     scope: str
@@ -195,7 +195,7 @@ class Documents:
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
-        UsageError: the text is not such a URL.
+        UsageError: `url` is not such a URL.
         HistoryError: the database is not available, belongs to another program or another version of mqproto, or lacks
             ids of this gateway.
     """
@@ -470,11 +470,12 @@ class Documents:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether the history may have ids that no producer's name precedes."""
+        """Whether the history may have ids without a producer's name in front of them."""
         return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
-        """Return how many accepted messages of gateways were forgotten, and when the last of them had changed.
+        """Return how many accepted messages of gateways were forgotten, and the time of the most recent change to any
+        of them.
 
         Raises:
             HistoryError: the database cannot be read.

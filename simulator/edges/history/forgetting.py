@@ -23,7 +23,7 @@ FORGET_ROWS: Final = 1_000
 """The maximum number of documents that are forgotten at a time."""
 GATEWAY: Final = "gateway/"
 TRIGGER: Final = "trigger/"
-"""The prefixes of the scopes of ids that arrived over HTTP, and of deliveries under the same ids."""
+"""The prefixes of scopes: one for ids that arrived over HTTP, and one for deliveries under the same ids."""
 
 MOVED_EVERY_S: Final = 1.0
 """The number of seconds between two updates of the history's own time in the database."""
@@ -47,8 +47,7 @@ def passed_s() -> float:
 class OwnTime:
     """A history's own time, as seen by one of the programs that have the history open.
 
-    Each program adds only the time since the last update, so that two programs at once do not count the same time
-    twice.
+    Each program adds only the time since the last update, by whichever program, so that no time is counted twice.
 
     Args:
         passed_s: returns the number of seconds that have passed since any starting point.
@@ -69,11 +68,11 @@ class OwnTime:
     def look(self, db: Connection, *, every_s: float = MOVED_EVERY_S) -> float:
         """Return the history's own time.
 
-        If the last look was at least `every_s` ago, read it from the database first. After such a read, `move` must
-        follow.
+        If the last look was at least `every_s` ago, read it from the database first. After such a read, `move` must be
+        called.
 
         Raises:
-            HistoryError: the time has gone back.
+            HistoryError: the time has gone backward.
         """
         if self._passed_s() - self._at_s >= every_s:
             theirs_s = db.execute(select(layouts.c.now_s)).scalar_one()
@@ -170,7 +169,7 @@ def forget(db: Connection, keep_s: float, now_s: float) -> bool:
 def _delivered_later(
     db: Connection, found: Iterable[_Place], since_s: float, now_s: float
 ) -> dict[_Place, float]:
-    """Return those of the ids whose deliveries are not yet forgotten, with the times of the deliveries.
+    """Return those ids whose deliveries are not yet forgotten, with the times of the deliveries.
 
     An id is kept as long as its delivery. Otherwise a producer could use it again, and the new message would count as
     already delivered.
@@ -198,7 +197,7 @@ def _count(db: Connection, changed_s: Collection[float]) -> None:
 
 
 def same_scope(places: Iterable[_Place]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions, one for each scope, with which the database finds these documents by its index.
+    """Yield conditions, one for each scope, that let the database use its index to find these documents.
 
     SQLite does not use an index for conditions on pairs.
     """

@@ -101,7 +101,7 @@ async def open_history(
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
-        UsageError: the text is not such a URL.
+        UsageError: `url` is not such a URL.
         HistoryError: the database is not available, or lacks ids of this gateway.
     """
     if keep_s is not None and not keep_s > 0:
@@ -171,7 +171,7 @@ class DocumentHistory:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether the history may have ids that no producer's name precedes."""
+        """Whether the history may have ids without a producer's name in front of them."""
         return self._documents.knows_earlier
 
     async def begin(
@@ -247,8 +247,10 @@ class DocumentHistory:
             raise
 
     async def finish_all(self, scope: str, ended: Iterable[tuple[str, Attempt, bytes]]) -> None:
-        """Record how documents ended that were not begun: key, attempt and outcome, as for `finish`. Up to BATCH_LIMIT
-        of them share one transaction."""
+        """Record the ends of documents that were not begun. Each is given as key, attempt and outcome, as for `finish`.
+
+        Up to BATCH_LIMIT documents share one transaction.
+        """
         calls = [Finish(scope, key, 0, ENTRY_AFTER[attempt], outcome) for key, attempt, outcome in ended]
         for call in calls:
             _check(scope, call.key)

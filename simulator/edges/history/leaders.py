@@ -78,7 +78,7 @@ Election: TypeAlias = BecomeLeader | LeaderSays | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
-    """Carry out a call about leaders at this time, and return its answer.
+    """Carry out a call about leaders, with `now_s` as the current time, and return its answer.
 
     A call that only the leader may make is answered with None, or with FencedError if anybody else makes it.
     """
@@ -100,9 +100,9 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Return an error for each of these scopes and epochs that has ended.
+    """Return an error for each of these pairs of a scope and an epoch whose epoch has ended.
 
-    The others cannot end before the transaction ends.
+    The other epochs cannot end before the transaction ends.
     """
     asked = {call for call in calls if call[1]}
     if not asked:

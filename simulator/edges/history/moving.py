@@ -248,7 +248,8 @@ class Still:
 
 @contextmanager
 def still(url: str) -> Iterator[Still]:
-    """Yield a history that nobody can change meanwhile, so that other data is backed up as of that moment.
+    """Yield a history that nobody can change for the time being, so that other data can be backed up as of the same
+    moment.
 
     Raises:
         UsageError: the text is not a URL of a database.
@@ -355,7 +356,7 @@ def _move(db: Connection) -> Row[Any] | None:
 
 
 def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
-    """Return the identifier of this move, in both databases, and whether only its last step is missing.
+    """Agree on the identifier of this move in both databases. Return it, and whether only the last step is missing.
 
     Both databases have the identifier on disk before the first row is copied.
     """
@@ -398,7 +399,7 @@ def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
 
 
 def _refusal(db: Connection, here: _Database, name: str) -> str:
-    """Return why a database that has a history cannot take another."""
+    """Return the reason why a database that already has a history cannot take another one."""
     if trouble := elsewhere(db, name):
         return trouble
     both, count, place = list[str](), 0, ("", "")

@@ -82,9 +82,9 @@ layouts = Table(
 
 keep_s: how long ended documents are kept.
 now_s: the history's own time.
-since_s: the time, by the history's own time, since which ids begin with producers' names; 0 if they always did.
+since_s: the history's own time at which ids began to start with producers' names; 0 if they always did.
 forgotten: the number of forgotten messages that gateways had accepted.
-forgotten_s: the Unix time at which the last of these had changed.
+forgotten_s: the Unix time of the most recent change to any of these messages.
 life: the random name that the history has in gateways' journals (lives.py).
 lives_before: the lives that the history continues, separated by spaces.
 lacks: a description of the missing ids, made when an operator accepted that they are lost.
@@ -217,8 +217,10 @@ def located(name: str, engine: Engine) -> Iterator[None]:
 
 
 def migrate(db: Connection) -> None:
-    """Change the tables of layout 2, in which ids aged by the programs' clocks, to the current ones. All ids count as
-    new then."""
+    """Convert the tables of layout 2 to the current layout.
+
+    In layout 2, ids aged by the programs' clocks. After the conversion, all ids count as new.
+    """
     values = {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}
     for name in ("now_s", "life", "lives_before", "lacks"):
         _add(db, layouts, name, values[name])

@@ -32,7 +32,7 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 LOOKED_AFTER: Final = 16
-"""The maximum number of messages for which the nodes are asked where they are."""
+"""The maximum number of messages about whose places the nodes are asked."""
 KINDS: Final = {
     Spot.IN_QUEUE: QueueKind.LOCAL,
     Spot.UNSETTLED: QueueKind.LOCAL,
@@ -40,7 +40,7 @@ KINDS: Final = {
 }
 """The kind of the stored queue that has a message, keyed by the message's spot.
 
-At any other spot, it is on its way.
+A message at any other spot is on its way.
 """
 
 
@@ -114,14 +114,15 @@ async def account_of(
 async def asked_after(
     place: Place, subject: str, limit: int, history: str = "", node: str | None = None
 ) -> tuple[Account | None, dict[str, Explanation | Away]]:
-    """Return an answer about the subject: a message's account, or None, and what the nodes explain.
+    """Return a message's account, or None if the subject is not a message, and the nodes' explanations of the subject.
 
     Args:
         limit: the maximum number of messages of each queue to report.
         history, node: as for `account_of`.
 
     Raises:
-        UsageError, FormatNameError: the subject is not a message, a queue or a node. As for `account_of`.
+        UsageError, FormatNameError: the subject is not a message, a queue or a node.
+        Other errors: as for `account_of`.
     """
     refusal: MqprotoError | None = None
     if MessageId.parse(subject) is None:

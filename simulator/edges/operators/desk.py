@@ -50,7 +50,7 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
         history: the URL of the document history; empty for the file in the folder of the stores.
 
     Raises:
-        UsageError: a message has left its queue meanwhile, or cannot be sent; the messages before it were sent.
+        UsageError: a message has left its queue in the meantime, or cannot be sent; the messages before it were sent.
         HistoryError: the history is not available.
         NodeUnreachable, RolledBack, InDoubt: the node went away; unsent messages are still in their queues.
     """
@@ -180,7 +180,7 @@ async def _for_each_part(
 ) -> int:
     """Call a function with groups of failures, each of one queue and small enough for one transaction.
 
-    Return the sum of its results.
+    Return the sum of the function's results.
     """
     count = 0
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
@@ -197,7 +197,9 @@ async def _for_each_part(
 
 
 class _PutBackError(Exception):
-    """Raised to end the transactions of messages that were only in the way, and so return the messages."""
+    """Raised to roll back the transactions of messages that were only in the way, so that they return to their
+    queue.
+    """
 
 
 @asynccontextmanager
@@ -233,7 +235,7 @@ async def in_parts(
 
 
 def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
-    """Return the first messages, as long as they are in memory and their total size is not too large."""
+    """Return as many of the first messages as are in memory and are not too large together."""
     some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:

@@ -161,7 +161,7 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> It
 def _find(place: Place, meant: list[_Meant]) -> str:
     """Find these messages in the stores.
 
-    If one of them waits or is on its way, return why they cannot be erased; otherwise return an empty text.
+    If one of them is waiting or on its way, return why they cannot be erased; otherwise return an empty text.
     """
     unknown, reason = Unknown(), ""
     for one in meant:
@@ -232,7 +232,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """Return the pieces of bodies to search for, because a file may contain a long body in pieces."""
+    """Return the pieces of bodies to search for. Pieces are needed because a file may contain a long body in parts."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [

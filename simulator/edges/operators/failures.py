@@ -32,7 +32,7 @@ class FailedMessage:
         class.
     attempts: the number of times that it was attempted.
     label, body_bytes: the label of the message, and the size of its body.
-    since: when it failed, UTC. For a dead letter for which this is unknown, when it was sent.
+    since: the time, in UTC, at which it failed or, for a dead letter whose time of failure is unknown, was sent.
     lies_as: the identifier of the copy or dead letter in the queue.
     packet_bytes: the size of that copy or dead letter.
     """
@@ -53,7 +53,7 @@ class FailedMessage:
 
     @classmethod
     def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> FailedMessage:
-        """Return the failure that is described by a message in a queue of a node, and by the note about it."""
+        """Return the failure that a message in a node's queue, and the note about that message, describe."""
         return cls(
             note.message,
             Envelope.of(message.extension).producer_key,

@@ -214,7 +214,7 @@ class Letters:
 
     @cached_property
     def _logged(self) -> dict[str, datetime]:
-        """Return when each message became a dead letter, keyed by message, as far back as the logs go."""
+        """Return the times at which messages became dead letters, keyed by message, as far back as the logs go."""
         lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
         return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
@@ -230,7 +230,7 @@ class Forgotten(NamedTuple):
     """What is known about the messages that a history has forgotten.
 
     messages: the number of such messages that were accepted with an id.
-    last: the time at which the last of them had changed, UTC.
+    last: the time of the most recent change to any of them, UTC.
     keep_days: the number of days for which ids are kept.
     """
 
@@ -365,7 +365,7 @@ class _Reader:
     # What was answered 200
 
     def _read_accepted(self) -> list[Step]:
-        """Read which messages were accepted; return the steps that later give messages new identifiers."""
+        """Read which messages were accepted; return the steps that gave messages new identifiers later."""
         later = []
         for scope, key, record in self._accepted():
             if record.entry is Entry.COMPLETED:
@@ -392,7 +392,7 @@ class _Reader:
     # What became of it
 
     def _steps(self, words: Collection[bytes]) -> Iterator[Step]:
-        """Yield the steps from all logs whose lines contain one of these words."""
+        """Yield, from all logs, the steps whose lines contain one of these words."""
         return (step for path in self._logs for step in steps_in(path, words))
 
     def _read_logs(self, later: list[Step] | None) -> None:

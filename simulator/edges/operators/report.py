@@ -28,7 +28,7 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""The maximum number of messages that are named among those that nobody has."""
+"""The maximum number of messages to name among those that nobody has."""
 REASONS: Final = 10
 """The maximum number of reasons that are named, each with its count."""
 SHOWN: Final = 4_096
@@ -120,7 +120,7 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 
 
 def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
-    """Yield a line for each failure, grouped by its queue, and then the number of failures by reason."""
+    """Yield a line for each failure, grouped by queue, and then the number of failures for each reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
         yield f"{where}: {counted(len(there), 'message')}"

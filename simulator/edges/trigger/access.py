@@ -34,7 +34,7 @@ class Access:
 
     forwarding: the headers of a message that are passed on.
     headers: the trigger's own headers, keyed by their names in lower case; a message's headers do not replace them.
-    secrets: the secrets with each of which every request is signed.
+    secrets: the secrets; every request is signed with each of them.
     trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
     """
 

@@ -23,7 +23,7 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 
 SPARED_LIMIT: Final = 500
-"""The maximum number of messages that have attempts that do not count.
+"""The maximum number of messages for which some attempts do not count.
 
 It is small, because only one message at a time is tried while the breaker is open.
 """
@@ -84,8 +84,8 @@ class Breaker:
     Args:
         limit: the number of successive failures with one cause that open it; 0 for a breaker that never opens.
         retries: determines the lengths of pauses, which are the same as the delays between attempts of one message.
-        messages: the number of messages that must have failed if the messages themselves may be the cause. A single
-            message must not hold up other groups.
+        messages: the number of different messages that must fail before the breaker opens, if the messages themselves
+            may be the cause. So a single message does not hold up other groups.
     """
 
     def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:

@@ -6,8 +6,8 @@ again.
 
 | the consumer's answer | is |
 |---|---|
-| 200 to 299; with `error_field`, if that is not in it | success |
-| 400 to 499, JSON with a service code or a problem; or 200 to 299 with `error_field` in it | a business error |
+| 200 to 299, without `error_field` in it | success |
+| 400 to 499, JSON with a service code or a problem; or 200 to 299, with `error_field` in it | a business error |
 | 408, 425, 429, 500 to 599; a redirection; 400 to 499 without service code and problem | a system error |
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three answers |
@@ -342,7 +342,7 @@ class HttpCallee:
     """A consumer that is called over HTTP.
 
     Args:
-        error_field: a field in the JSON of an answer that has a service code, whatever the status; empty for none.
+        error_field: the field of a JSON answer that contains a service code, whatever the status; empty for none.
     """
 
     def __init__(self, endpoint: HttpEndpoint, error_field: str = "") -> None:

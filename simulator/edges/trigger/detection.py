@@ -25,7 +25,7 @@ REMEMBERED_LIMIT: Final = 10_000
 
 
 def scope_of(queue: str) -> str:
-    """Return the scope, in the document history, of the documents of triggers about a queue."""
+    """Return the scope that the document history uses for triggers' documents about a queue."""
     return f"trigger/{queue}"
 
 

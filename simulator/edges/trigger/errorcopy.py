@@ -78,8 +78,8 @@ def _like(message: ReceivedMessage) -> Draft:
 def original_of(copy: ReceivedMessage) -> Draft:
     """Return the original of a copy, as a draft that can be sent to its queue again.
 
-    If it fails there, it becomes a dead letter. Its id is the producer's id or, if there is none, its old identifier,
-    by which its trigger recognizes it.
+    If the original fails there, it becomes a dead letter. Its id is the producer's id or, if there is none, the old
+    identifier, by which the trigger recognizes it.
 
     Raises:
         UsageError: the message is not such a copy.

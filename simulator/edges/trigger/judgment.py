@@ -94,7 +94,7 @@ class TriggerJudge:
         """Whether another trigger has taken over. If so, nothing is judged until `lead` is called."""
         self.answers = dict.fromkeys(Attempt, 0)
         self.answered = Durations()
-        """A histogram of how long the consumer took to answer; a timeout counts with the full time limit."""
+        """A histogram of how long the consumer took to answer; a timeout counts as the full time limit."""
         self._consumer = consumer
         self._detection = detection
         self._breaker = breaker

@@ -41,12 +41,15 @@ LEASE_S: Final = 10.0
 BEATS: Final = 3
 """The number of beats in a lease."""
 LOCK_S: Final = 2.0
-"""The number of seconds for which a program tries to get its lock, which checks may hold briefly."""
+"""The number of seconds for which a program tries to get its lock.
+
+Other programs may hold the lock briefly while they check it.
+"""
 TICKET_BITS: Final = 62
 
 
 class Leadership:
-    """The part of one trigger in the choice of a leader.
+    """One trigger's part in the choice of a leader.
 
     Args:
         history: the document history; if None, this trigger leads at once and for good, with epoch 0.
@@ -143,7 +146,7 @@ class Leadership:
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """Handle a refusal by the node because a trigger with a later epoch receives from the queue.
+        """Handle a refusal by the node because a trigger with a later epoch is receiving from the queue.
 
         The history should also know that epoch. If it does not, the epoch is from another history that also has this
         queue, and an operator has to choose.
@@ -231,7 +234,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether nobody holds a lock; False if its file cannot be read, which leaves it unknown."""
+    """Return whether nobody holds a lock. If the lock's file cannot be read, nobody knows, and False is returned."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ Message = TypeVar("Message", bound=Hashable)
 
 class _State(Enum):
     HELD = auto()
-    """The message is leased, and waits until it is its turn and the message is due."""
+    """The message is leased, and waits until its turn has come and it is due."""
     RUNNING = auto()
     """The message is leased, and is being attempted."""
     LEAVING = auto()

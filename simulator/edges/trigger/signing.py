@@ -1,4 +1,4 @@
-"""Signs requests by the rules of Standard Webhooks, so that a consumer can check their origin.
+"""Signs requests according to Standard Webhooks, so that a consumer can check their origin.
 
 See standardwebhooks.com.
 

@@ -34,7 +34,7 @@ class TriggerStanding:
 
 
 def standings(place: Place, history: str = "") -> list[TriggerStanding]:
-    """Return the state of the triggers of each queue from which one has delivered, by the queues' names.
+    """Return the state of the triggers of each queue from which a trigger has delivered, sorted by queue name.
 
     Args:
         history: the URL of the document history; empty for the file in the folder of the stores, if there is one.

@@ -1,4 +1,4 @@
-"""Reports over HTTP how messages ended: all at a trigger, or those whose producers want reports.
+"""Reports over HTTP how messages ended: at a trigger, all of them; at a gateway, those whose producers ask.
 
 Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
 (simulator/edges/history/outbox.py), so it outlives the program that sends it:
@@ -114,7 +114,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """Return the name that the outbox uses for the end of a message that a URL waits for."""
+    """Return the outbox's name for the end of a message, if a URL waits for that end."""
     return f"{message}/ended"
 
 
@@ -145,7 +145,7 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Make the URL that waited for a message's end wait for the end of its next life.
+    """Make the URL that waited for a message's end wait for the end of the message's next life.
 
     Args:
         again: the message's identifier in its next life.
@@ -245,7 +245,7 @@ class Teller:
         sender: the sender's name in the history, which stays the same across restarts. No two running senders have the
             same name.
         offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
-        secrets: the secrets with each of which every report is signed.
+        secrets: the secrets; every report is signed with each of them.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Teller:
         """Report an end to the operator's URL. When this returns, the report is stored.
 
         Args:
-            epoch: the epoch of the leader that reports, whose scope is the sender; 0 for none.
+            epoch: the epoch of the leader that makes the report; the sender is that leader's scope. 0 for none.
 
         Raises:
             HistoryError, FencedError: the report is not stored.

@@ -12,7 +12,7 @@ attempt, no task holds the message.
 | delivered too often, or failed for good before | as for a business error | `retrieval-failure`, `dead-lettered` |
 | a duplicate | commits | `duplicate-dropped` |
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
-| any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
+| any of these, and the node went away in the meantime | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
 If there is no queue for copies, the message is refused. It then goes to its sender's dead-letter queue, if the sender
 asked for that.
@@ -58,7 +58,7 @@ PAUSE_S: Final = 0.5
 RESIGN_S: Final = 2.0
 """The number of seconds that a trigger that ends may take to resign."""
 AHEAD: Final = 3
-"""The number of messages leased in addition to the one that is attempted, if all are in order.
+"""The number of messages leased in addition to the one that is being attempted, if all messages are kept in order.
 
 These are the messages that are leaving, and the next ones.
 """
@@ -349,7 +349,7 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """Find out who leads, after the node refused because a trigger with a later epoch receives."""
+        """Find out who leads, after the node refused us because a trigger with a later epoch is receiving."""
         try:
             await self._leadership.refused(reason, self._log)
         except FencedError:

@@ -181,7 +181,7 @@ class Chain(Rig):
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """Return how many messages reached the consumers that never pause in the given period."""
+        """Return how many messages reached, in the given period, the consumers that never pause."""
         return sum(
             start_s <= message.at_s < end_s
             for queue, flow in self.flows.items()

@@ -64,7 +64,7 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""The form of the attacks in HELD, because a single attacker has little effect in them."""
+"""The form of the attacks in HELD. A single attacker would have little effect in them."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
@@ -103,7 +103,7 @@ class HostilePlan:
         return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
 
     def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:
-        """Yield tactics and forms in the order of the attacks: each tactic once, then each in another form."""
+        """Yield tactics and forms in the order of the attacks: each tactic once, then each again in another form."""
         forms = TLS_FORMS if tls else PLAIN_FORMS
         others = [name for name in TACTICS if name not in KNOWN]
         chance(self.seed, "order", str(tls)).shuffle(others)

@@ -1,6 +1,6 @@
 """One attack and its measurements.
 
-The load first runs alone, then together with the attack, then until it has arrived.
+The load first runs alone, then together with the attack, then until all of it has arrived.
 
 While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. Messages
 are sent as fast as others arrive. So the load's rate shows what the attack costs the nodes, without the cost of the
@@ -40,7 +40,7 @@ UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
 """The range of the second number in the attackers' addresses; nodes have other numbers.
 
-Each round has new addresses, because a node remembers what a host has cost it for longer than the attack lasts.
+Each round has new addresses, because a node remembers, for longer than an attack lasts, what a host has cost it.
 """
 
 

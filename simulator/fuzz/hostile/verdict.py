@@ -18,7 +18,7 @@ from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 LEAST_SHARE: Final = 0.5
 """The minimum honest throughput during an attack, as a share of the throughput before it."""
 RECOVERY_S: Final = 10.0
-"""The number of seconds, after an attack's end, within which all that was sent before must arrive."""
+"""The number of seconds, after an attack's end, within which everything that was sent before that end must arrive."""
 ANSWER_S: Final = 5.0
 """The maximum number of seconds that the attacked node may take to answer an operator's `queues`."""
 

@@ -41,7 +41,7 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the parser while the block runs, which must be in the main thread."""
+        """Watch the parser while the block runs. The block must run in the main thread."""
         before = signal.signal(signal.SIGPROF, self._look)
         tick_s = self.limit_s / 32
         gc.freeze()  # A collection counts as the packet's time: keep it from visiting all older objects.

@@ -78,7 +78,7 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
 
 
 def _place(trace: Any, process: int) -> str:
-    """Return the innermost place, within the program's own file, at which its process has stopped."""
+    """Return the innermost place, within the program's own file, at which the program has stopped."""
     registers = (ctypes.c_uint64 * REGISTER_COUNT)()
     vector = _Vector(ctypes.addressof(registers), ctypes.sizeof(registers))
     if trace(GET_REGISTERS, process, GENERAL, ctypes.addressof(vector)) == -1:

@@ -69,7 +69,7 @@ class Options:
     corpus_out: a folder for the seeds, packets that took a new way, and a dictionary; None to write nothing.
     folder: the folder for findings; None to keep them in memory.
     limit_s: the processor time that the parser may take for one packet.
-    memory_mb: the total memory that it may take, beyond the memory in use at the start.
+    memory_mb: the memory that it may take in all, in addition to the memory in use at the start.
     """
 
     target: str = OURS

@@ -37,8 +37,8 @@ BLOCK: Final = 64
 
 
 class Program:
-    """Judges a program that ends by itself: with status 0 if it accepts a packet, and with another status if it refuses
-    it.
+    """Judges a program that ends on its own: with status 0 if it accepts a packet, and with another status if it
+    refuses it.
 
     Args:
         command: the command in shell syntax, although no shell runs it.
@@ -84,8 +84,9 @@ class Program:
         return BURST * self.block
 
     def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the ways of the packets, up to the first one that ends the program. For that one, return its fault, if
-        it shows one again.
+        """Return the ways of the packets, up to the first one that ends the program.
+
+        Run that packet again; if it shows a fault again, return that fault for it.
         """
         ended = self._run(packets)
         if self._is_well(ended):

@@ -137,7 +137,7 @@ class Conduct:
         return None
 
     def finish(self) -> None:
-        """Note that we closed our half of the connection, or all of it, so that nothing is owed any more."""
+        """Record that we closed our half of the connection, or all of it, so that nothing is owed any more."""
         self._finished = True
 
     # What we say
@@ -185,7 +185,7 @@ class Conduct:
             self._take_our_header(message.session)
 
     def _take_our_header(self, header: SessionHeader) -> None:
-        """Process our counts. If they differ from its own, the peer must close the session.  3.1.5.5.5"""
+        """Process our counts. If they differ from the peer's own counts, the peer must close the session.  3.1.5.5.5"""
         counts = header.user_msg_sequence_number, header.recoverable_msg_seq_number
         if counts != (self._sent, self._recoverable_sent) and not self._duplicates:
             detail = (
@@ -194,7 +194,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """Note that the peer must close the connection from now on. Only the first reason is kept."""
+        """Record that the peer must close the connection from now on. Only the first reason is kept."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
@@ -219,7 +219,7 @@ class Conduct:
             self._wrong("what it says is not a packet (3.1.5.1.3)", f"{error}; it says {head}")
 
     def ended(self) -> None:
-        """Note that the peer closed the connection in an orderly way. Its last packet must have been complete."""
+        """Record that the peer closed the connection in an orderly way. Its last packet must have been complete."""
         if self._theirs.pending_bytes and self.fault is None and self.stage is not Stage.CLOSED:
             self._wrong("its packet breaks off (3.1.5.9)", f"after {self._theirs.pending_bytes} bytes")
 

@@ -23,8 +23,9 @@ AGAIN_S: Final = 0.05
 """The time, in seconds, between two attempts to reach a peer that has crashed."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
-"""The factor by which we wait longer for the peer than the canary's slowest acknowledgment took, while a case is
-shrunk. We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience.
+"""While a case is shrunk, we wait for the peer this many times as long as the canary's slowest acknowledgment took.
+
+We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience.
 """
 
 NAMES: Final = 8
@@ -59,7 +60,7 @@ class Investigation:
         origin: dict[str, int | str],
     ) -> None:
         self.is_gone = False
-        """Whether the peer serves nobody any more, even after some time."""
+        """Whether the peer no longer serves anybody, even after some time."""
         self._place = place
         self._canary = canary
         self._findings = findings
@@ -80,8 +81,9 @@ class Investigation:
         return self._findings.knows(next(groups, ""))
 
     async def look_into(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Find the culprit among the suspects, which are ordered from the likeliest on, and keep the finding. Then let
-        the peer recover.
+        """Find the culprit among the suspects, which are ordered with the likeliest first, and keep the finding.
+
+        Then let the peer recover.
         """
         if await self._is_back():
             await self._find(fault, suspects)

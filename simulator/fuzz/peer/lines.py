@@ -27,7 +27,7 @@ TURNED_AWAY: Final = "closed before a word"
 HELD_UP: Final = "waits for our host's turn"
 COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""The errors of connecting that say nothing about the peer, because it is we who have run out of a resource."""
+"""The connection errors that say nothing about the peer, because we ourselves have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
 """The number of times that we wait for the whole patience while our host is held up, before we call it a fault."""

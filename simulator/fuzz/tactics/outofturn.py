@@ -41,8 +41,9 @@ PARTS: Final = (bytes(70_000), bytes(700_000))
 """The possible continuations of a packet that is never finished."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""In the large form of a tactic, the number of checks that others are served, during which connections stay as they
-are.
+"""In the large form of a tactic, the number of checks whether others are served.
+
+Meanwhile, all connections stay as they are.
 """
 HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
@@ -89,7 +90,9 @@ def _second_proposal(talk: Talk) -> str:
 
 
 def _acknowledges_nothing(talk: Talk) -> str:
-    """SessionAcks for messages that were never sent, and with numbers that go back.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
+    """SessionAcks for messages that were never sent, or with numbers that go backward.  [MS-MQQB] 3.1.5.5.1,
+    3.1.5.5.3
+    """
     talk.greet()
     packets = []
     for _ in range(talk.count(1, 3, many=64)):
@@ -122,7 +125,7 @@ def _wrong_counts(talk: Talk) -> str:
 
 
 def _sequence_with_gaps(talk: Talk) -> str:
-    """Transactional messages out of order, repeated, of ended sequences, or only every second number."""
+    """Transactional messages that are out of order, repeated, from ended sequences, or have gaps between them."""
     queue = talk.dice.choice(talk.target.queues)
     if talk.is_much:
         places = [transaction(number, number - 1, ordinal=SEQUENCE) for number in range(1, 200, 2)]

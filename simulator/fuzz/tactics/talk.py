@@ -63,7 +63,7 @@ class Talk:
     """Makes the steps of one case, and keeps the counts that a SessionHeader needs.
 
     Args:
-        number: the case's number, which determines all random choices together with the seed.
+        number: the case's number, which, together with the seed, determines all random choices.
         identity: the queue manager that speaks; by default one of IDENTITY_COUNT.
 
     is_much: whether the case sends a lot, in order to keep the peer from serving others.

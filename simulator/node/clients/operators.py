@@ -1,4 +1,4 @@
-"""Operators' requests: explain why a message waits, pause or purge queues, block peers, and send messages back."""
+"""Operators' requests: explain why a message is waiting, pause or purge queues, block peers, and send messages back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""The number of messages of a queue among which copies, and messages to one of several destinations, are looked for."""
+"""The number of messages of a queue that are searched for copies, and for messages to one of several destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
@@ -181,7 +181,7 @@ class Operators:
         return messages
 
     def _stored(self, places: Whereabouts, number: int) -> Iterator[Found]:
-        """Yield the messages that the store has of one queue, in order."""
+        """Yield, in order, the messages of one queue that are in the store."""
         after = 0
         while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
             for position, packet, _ in rows:

@@ -80,7 +80,7 @@ class Recalled:
         """The value of `last_s` that is on disk."""
 
     def itself(self, now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
-        """Return the invoker's own row, and note that it is on disk."""
+        """Return the invoker's own row, and record that it is on disk."""
         if self.birth_s is None:
             return {}
         self.on_disk.add(INVOKER_ITSELF)
@@ -141,7 +141,7 @@ class Performers:
     def connected(
         self, invoker: bytes, now: Moment, *, lasting: bool, birth: bytes = b"", following: int | None = None
     ) -> tuple[bytes, bool]:
-        """Note that an invoker has a connection; while it has one, it is not forgotten.
+        """Record that an invoker has a connection. While it has one, it is not forgotten.
 
         Args:
             birth: the birth that the invoker was given last; empty if it was given none, or does not show it.
@@ -191,7 +191,7 @@ class Performers:
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
     def gone(self, invoker: bytes, now: Moment) -> None:
-        """Note that an invoker's connection ended; the invoker may come back."""
+        """Record that an invoker's connection ended; the invoker may come back."""
         self._connected.pop(invoker, None)
         if (known := self._known.get(invoker)) is not None:
             known.last_s = self._now_s(now)
@@ -233,7 +233,9 @@ class Performers:
                 )
 
     def performed(self, invoker: bytes, identifier: int, outcome: bytes, now: Moment) -> None:
-        """Keep the outcome of an operation that was performed or refused now, in the same transaction as its effect."""
+        """Keep the outcome of an operation that was just performed or refused, in the same transaction as its
+        effect.
+        """
         now_s = self._now_s(now)
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)

@@ -22,8 +22,8 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. Beyond it,
-the oldest handshake of the host that has the most is ended, so a host that opens many displaces its own.
+"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. Beyond that,
+the host with the most handshakes loses its oldest one, so a host that opens many displaces only its own.
 """
 CERTIFIED_LIMIT: Final = 16
 """The maximum number of connections to us that a neighbor may have open. Connections with and without TLS do not take
@@ -100,7 +100,7 @@ class Handshakes:
         return wire, manager
 
     def ended(self, manager: Guid) -> None:
-        """Note that an accepted connection of a neighbor is over."""
+        """Record that an accepted connection of a neighbor is over."""
         self._certified[manager] -= 1
 
     async def _bounded(self, wire: TlsSocket, host: str) -> None:

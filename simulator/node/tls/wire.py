@@ -60,7 +60,7 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         """Encrypted bytes that the system has not taken yet."""
         self._promised = 0
-        """The number of plain bytes of the last `send` whose encrypted form is in `_unsent`."""
+        """The number of unencrypted bytes of the last `send` whose encrypted form is in `_unsent`."""
         self.has_more = False
         """Whether bytes to read are already in memory. If so, the system does not report the socket as readable because
         of them.
@@ -182,7 +182,7 @@ class TlsSocket:
         return size
 
     def _decrypt(self, buffer: memoryview, size: int) -> tuple[int, bool]:
-        """Fill the buffer from its first `size` bytes on. Return how many bytes it then holds, and whether the peer has
+        """Fill the buffer after its first `size` bytes. Return how many bytes it then holds, and whether the peer has
         ended.
         """
         try:
@@ -217,7 +217,7 @@ class TlsConnection(Connection):
     _socket: TlsSocket
 
     async def readable(self) -> None:
-        """Return when there is data to read, or the end of the stream, or an error.
+        """Wait until there is data to read, or the end of the stream, or an error.
 
         Raises:
             trio.ClosedResourceError: `close` was called before or during the wait.

@@ -1,4 +1,5 @@
-"""An application that receives in transactions, and knows which messages it has received, whatever breaks meanwhile.
+"""An application that receives in transactions, and knows which messages it has received, whatever breaks in the
+meantime.
 
 A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. The queue
 then shows the outcome, because messages arrive in order. If the next message is the first of the batch in doubt, the

@@ -76,7 +76,7 @@ class Validator:
         self.refused: set[str] = set()
         """The ids of messages that the consumer will never accept."""
         self.duplicates = 0
-        """The number of times that a message arrived that had already been processed."""
+        """The number of times that an already processed message arrived."""
         self.questions = 0
         """The number of times that the consumer was asked whether it had processed a message."""
         self._script = script

@@ -72,7 +72,7 @@ VICTIMS: Final = (
     (TRIGGER, "destination"),
 )
 """The programs to kill, a line at a time; those in one line are killed at the same instant. After the last line, the
-first line follows again.
+first line is used again.
 """
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
@@ -228,7 +228,9 @@ class EdgesDemo(EdgeRig):
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
-        """Return whether at least this share of all messages has ended, and at least this number of kills is over."""
+        """Return whether at least this share of all messages has ended, and at least this many kills have been carried
+        out.
+        """
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _look(self) -> None:

@@ -38,7 +38,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Return the abandoned message whose copy in an error queue this is."""
+        """Return the abandoned message of which this message, from an error queue, is a copy."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)
@@ -57,7 +57,7 @@ class EdgeLedger:
     processed: the bodies, keyed by the messages' keys, in the order in which the consumer processed the messages.
     audited: the end of each message that was answered with 200, keyed by the message's identifier, according to
         `mqproto audit` before the error queue is emptied.
-    letters: the dead letters at the first node; None if messages may not end as such.
+    letters: the dead letters at the first node; None if no message may become one.
     is_heard: whether a gateway has answered, so that an audit knows about the messages.
     is_honest: whether the consumer has processed exactly the messages that it has accepted.
     """

@@ -68,7 +68,7 @@ class Logs:
             self.steps += filter(None, map(read_step, whole.split(b"\n")))
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until `happened` returns true, and keep reading the logs meanwhile."""
+        """Wait until `happened` returns true, and keep reading the logs until then."""
         self.look()
         while not happened():
             await trio.sleep(LOOK_S)

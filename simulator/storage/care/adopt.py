@@ -1,4 +1,4 @@
-"""Adopts a store that is at a different place than before. An operator says whether it was copied or moved there, so
+"""Adopts a store that is in a different place than before. An operator says whether it was copied or moved there, so
 that its node can start again.
 
 The node refuses the store until then, because two nodes with one GUID would use the same identifiers for different
@@ -20,7 +20,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Adopt a store that was moved, so that nothing uses its old place any more. It begins a new life at its new place
+    """Adopt a store that was moved, so that nothing uses its old place anymore. It begins a new life at its new place
     when its node starts.
 
     Args:

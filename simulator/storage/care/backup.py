@@ -46,8 +46,8 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
 
     Args:
         target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if necessary.
-        then: called at the moment that the copy shows, to copy those files next to the store that may change
-            afterwards.
+        then: called at the moment whose state the copy shows. It copies those files next to the store that may change
+            afterward.
 
     Raises:
         StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.

@@ -44,7 +44,8 @@ def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
 
 
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
-    """Return a finding if SQLite's log does not belong to the tables; empty if it does, or if that is unknown.
+    """Return a finding if SQLite's log does not belong to the tables. If it does, or if that is unknown, return an
+    empty string.
 
     A running node checked its log when it started, and the witness soon has the salts of each later log.
 

@@ -109,7 +109,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """Return a record without the messages and sequences of unknown queues, and without the lost queues."""
+    """Return a record without the messages and sequences of unknown queues, and without anything of the lost queues."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
@@ -140,7 +140,7 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> Non
 
 
 def _gone_on(found: Salvage, tables: StoreTables) -> RecentRows:
-    """Make each sequence whose row is older than its last messages continue after these messages."""
+    """If the row of a sequence is older than its last messages, make the sequence continue after these messages."""
     recent = RecentRows()
     found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
     for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):

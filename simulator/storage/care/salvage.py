@@ -228,7 +228,7 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
 
 @dataclass(slots=True)
 class _Log:
-    """The state of the log when the moment was chosen.
+    """The state of the log at the moment that the salvage shows.
 
     has_tables: whether the tables can be read at all.
     missing: the numbers of segments that should exist, but do not.
@@ -243,7 +243,7 @@ class _Log:
 
 
 def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
-    """Choose the moment, and read its log."""
+    """Choose the moment that the salvage shows, and read the log as of that moment."""
     log = _Log()
     try:
         if not has_file:

@@ -34,7 +34,7 @@ WORD: Final = 2**32
 FURTHEST: Final = 2**16
 """A limit: a log has been restarted fewer times than this since the witness on disk was written.
 
-The log is restarted whenever it has about 4 MiB.
+The log is restarted whenever it reaches about 4 MiB.
 """
 
 

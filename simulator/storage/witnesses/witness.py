@@ -41,7 +41,8 @@ class Sectors:
 
     @classmethod
     def create(cls, files: Files, path: Path, said: bytes) -> Self:
-        """Create a file, or replace an existing one. It is on disk, with these contents in both sectors.
+        """Create a file, or replace an existing one. When this returns, it is on disk, with these contents in both
+        sectors.
 
         Raises:
             OSError: it cannot be made.
@@ -153,7 +154,7 @@ class StoreWitness:
 
     @classmethod
     def create(cls, files: Files, store: Path, node: Guid, said: Said) -> Self:
-        """Create a witness. It is then on disk.
+        """Create a witness. When this returns, it is on disk.
 
         Raises:
             StoreError: it cannot be made.

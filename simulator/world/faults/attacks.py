@@ -73,7 +73,7 @@ def draw_visits(
 def _parties(
     dice: random.Random, plot: Plot, burst: Burst, steps: dict[tuple[str, str], list[str]]
 ) -> tuple[str, str]:
-    """Return the node to call, and the node at which the attack aims."""
+    """Return the node to call, and the node at which the attack is aimed."""
     if plot.says in FOR_MAIL:
         return burst.source, dice.choice(steps[burst.source, burst.target])
     if plot.says in CONFIRMING:

@@ -52,7 +52,7 @@ class Standing(Enum):
     NEIGHBOUR = auto()
     """From the address and with the GUID of a node, so that the stranger passes for that node.
 
-    It speaks in the name of a third node, whose messages that neighbor does not bring.
+    It speaks in the name of a third node, whose messages do not come through the node that it passes for.
     """
 
 

@@ -150,7 +150,7 @@ class Sparing:
         self.life = node.life
         self._world, self._node, self._end_ms = world, node, 0
         self._missing: dict[int, list[int]] = {}
-        """The numbers of the messages that were not saved, by session."""
+        """The numbers of the messages that were not saved, keyed by session."""
         self._dice = chance(world.scenario.seed, "sparse", node.name, str(fault.at_ms))
         self._transports, self._outbound = node.running.inspect().transports, node.running.inspect().outbound
         self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)

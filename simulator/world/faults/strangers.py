@@ -89,7 +89,7 @@ def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
 
 
 def _call(world: World, node: LinkedNode, caller: Impostor, *, is_watched: bool = True) -> End:
-    """Connect a stranger to a node at once; return the stranger's end."""
+    """Connect a stranger to a node immediately; return the stranger's end."""
     line = Wire(Cable(one=caller.name, other=node.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
     if world.sniffer is not None and is_watched:

@@ -27,13 +27,13 @@ HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD,
 ASKED: Final = 4
 """The number of times that a curious operator asks for the state."""
 LATE_MS: Final = 100
-"""The delay, in milliseconds, with which some nodes start later than the others when the map has changed."""
+"""The time, in milliseconds, by which some nodes start later than the others after the map has changed."""
 
 # Nodes
 
 
 def kill(world: World, fault: Fault) -> bool:
-    """The process ends at once, and the operating system resets its connections.
+    """The process ends immediately, and the operating system resets its connections.
 
     A commit that is under way is kept if `value` is odd.
     """

@@ -103,7 +103,7 @@ class Glimpse:
 
     @property
     def body(self) -> bytes:
-        """The bytes that an intermediate node must not change: all after the flags, except the SessionHeader."""
+        """The bytes that an intermediate node must not change: everything after the flags, except the SessionHeader."""
         _, size = _head.unpack_from(self.packet)
         return self.packet[_AFTER_FLAGS:size]
 

@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_MS: Final = 20_000
 STRANGER: Final = "stranger"
 """The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
-"""The number of Pings of which one, on average, is lost: either the request or the answer."""
+"""On average, one Ping out of this many is lost: either the request or the answer."""
 
 
 class Host(Protocol):
@@ -45,7 +45,7 @@ class Host(Protocol):
         """Whether the host is really a node of the world, whatever name it uses."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of the host's connections.
+        """Handle bytes that arrive at one of the host's connections.
 
         `glimpses` are the packets that these bytes complete.
         """
@@ -71,16 +71,16 @@ class Caller(Host, Protocol):
         """Run `act` if the node is still in this life."""
 
     def accepted(self, end: End) -> None:
-        """Take a connection that another host has opened."""
+        """Handle a connection that another host has opened."""
 
     def opened(self, end: End) -> None:
-        """Take a connection that this node has requested."""
+        """Handle the opening of a connection that this node has requested."""
 
     def lost_session(self, session: int, reason: str) -> None:
         """Handle a session whose transport broke or could not be opened."""
 
     def pinged(self, session: int, response: bytes) -> None:
-        """Take a datagram that answers the node's Ping."""
+        """Handle a datagram that answers the node's Ping."""
 
 
 class End:
@@ -150,7 +150,7 @@ class Wire:
         self.refused_until_ms = 0
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
-        """The time until which packets wait, by the name of the sending node."""
+        """The time until which packets wait, keyed by the name of the sending node."""
         self._events = events
         self._dice: random.Random = chance(seed, "link", link.name)
         self._sniffer = sniffer
@@ -209,7 +209,7 @@ class Wire:
             talk.established()
 
     def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
-        """Send a datagram to the peer, and its answer back, unless one of the two is lost."""
+        """Send a datagram to the peer, and the peer's answer back, unless one of the two is lost."""
         now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
@@ -276,7 +276,7 @@ class Wire:
             self._events.at(arrives_ms, self._closed, peer)
 
     def _closed(self, end: End) -> None:
-        """Deliver the end of the stream to one end of the connection, which then closes as well."""
+        """Deliver a FIN to one end of the connection, which then closes as well."""
         if end.talk is not None and end.host.has_power:
             end.talk.finish_arrives(end.side, wanted=end.open)
             # The answer takes the nominal latency: dice are only for what decides something.
@@ -309,7 +309,7 @@ class Wire:
             self.connections.pop(end.peer, None)
 
     def reset_all(self) -> int:
-        """Break every connection, and tell both ends at once. Return the number of connections."""
+        """Break every connection, and tell both ends immediately. Return the number of connections."""
         broken = list(self.connections)
         for end in broken:
             if end.talk is not None:

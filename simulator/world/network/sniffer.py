@@ -60,7 +60,7 @@ class Sniffer:
         return self._recorder.frame_count
 
     def calls(self, client: str, server: str) -> Talk:
-        """Record that a node opens a connection to another node, which sends a SYN."""
+        """Record that a node sends a SYN, to open a connection to another node."""
         self._connection_count += 1
         sequence = self._connection_count * SEQUENCE_STEP
         segments = Segments(
@@ -79,7 +79,7 @@ class Sniffer:
         return source
 
     def answers_ping(self, server: str, client: Endpoint, response: bytes) -> None:
-        """Record the answer to a Ping, which leaves from the ping port."""
+        """Record the answer to a Ping. The answer leaves from the ping port."""
         self.sees(encode_datagram(Endpoint(self._host(server), PING_PORT), client, response))
 
     def sees(self, *frames: bytes, comment: str = "") -> None:

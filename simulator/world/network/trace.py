@@ -23,7 +23,7 @@ class WorldTrace:
             self._entries.append(facts)
 
     def sent(self, now_ms: int, end: End, glimpses: list[Glimpse]) -> None:
-        """Keep the fact that packets left a node, with a checksum of each."""
+        """Record that packets left a node, with a checksum of each."""
         if self._wanted:
             sums = [f"{zlib.crc32(glimpse.packet):08x}" for glimpse in glimpses]
             self._entries.append((now_ms, end.host.name, "send", end.peer.host.name, *sums))

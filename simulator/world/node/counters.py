@@ -1,4 +1,6 @@
-"""Starts counters near their ends, so that a short run reaches what a node reaches after years."""
+"""Starts counters near their ends, so that a short run reaches values that a node otherwise reaches only after
+years.
+"""
 
 from __future__ import annotations
 

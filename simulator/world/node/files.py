@@ -2,8 +2,8 @@
 
 When a process is killed, its operating system continues. So everything that the process wrote is there, except the
 write during which it died. When the power fails, each unflushed sector of 512 bytes may be old or new. Until a folder
-is flushed, its changes may be lost: new names may be missing, and removed names may be back. Of SQLite's unflushed
-transactions, any number may be there, beginning with the first. The tables are a database that SQLite keeps in memory,
+is flushed, its changes may be lost: new names may be missing, and removed names may be back. Any number of SQLite's
+unflushed transactions may be there, beginning with the first. The tables are a database that SQLite keeps in memory,
 and everything that SQLite requests is granted.
 
 Each change of a file or of the folder, each flush and each SQLite transaction is a step. A process can die within any
@@ -25,7 +25,7 @@ from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""What a part of a file may contain that was added but not written: zeros, or earlier data on the disk."""
+"""The possible contents of a part of a file that was added but not written: zeros, or earlier data on the disk."""
 FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
@@ -114,7 +114,7 @@ class SimulatedFile:
     # What becomes of it
 
     def is_flushed(self) -> None:
-        """Note that the whole file is on disk."""
+        """Record that the whole file is on disk."""
         self._unflushed.clear()
         self._flushed_bytes = len(self.data)
 
@@ -237,7 +237,7 @@ def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
 
 
 class StoreCopy(NamedTuple):
-    """A copy of a store: the file of its tables, and the other files next to it, by name."""
+    """A copy of a store: the file of its tables, and the other files next to it, keyed by name."""
 
     tables: bytes
     others: dict[str, bytes]
@@ -310,7 +310,7 @@ class SimulatedFiles:
     def step(self, size: int = 1) -> int:
         """Begin a step on the disk; `stepped` ends it. Return how many of its `size` units to do.
 
-        These are all of them, except in the step in which the process dies.
+        The result is `size`, except in the step in which the process dies.
         """
         if self.death is not None:
             raise self.death
@@ -427,7 +427,7 @@ class SimulatedFiles:
     # Flushes
 
     def flush(self, file: SimulatedFile) -> None:
-        """Flush a file, now or when the flush has taken its time."""
+        """Flush a file. If `holds_flush` is set, the flush is completed later."""
         if self.holds_flush:
             self._flushing = file
         else:
@@ -453,7 +453,7 @@ class SimulatedFiles:
             self._after_flush.clear()
 
     def committed(self, db: SimulatedConnection) -> None:
-        """Note that an SQLite transaction has ended."""
+        """Record that an SQLite transaction has ended."""
         if self._loses_power:
             image = db.image()
             if db.flushes:
@@ -462,7 +462,7 @@ class SimulatedFiles:
                 self._unflushed_tables.append(image)
 
     def disconnected(self, db: SimulatedConnection) -> None:
-        """Note that the store has closed the tables."""
+        """Record that the store has closed the tables."""
         if db is self._db:
             self._tables = db.image()
             self._are_flushed(self._tables)

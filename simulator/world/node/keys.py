@@ -79,7 +79,7 @@ class Keyring:
         )
 
     def known_by(self, name: str) -> dict[str, int]:
-        """Return, by owner, the number of each public key that a node knows."""
+        """Return the number of each public key that a node knows, keyed by the key's owner."""
         if name in self._withdrawn:
             return {}
         return {other: number for other, number in self._handed_out.items() if other != name}
@@ -112,7 +112,7 @@ class Keyring:
 
 
 def key_files(scenario: Scenario) -> dict[str, bytes]:
-    """Return, by name, the key files that open and verify a scenario's messages if keys are not replaced.
+    """Return the key files that open and verify a scenario's messages if keys are not replaced, keyed by file name.
 
     They are the key pairs of the destinations, and the certificates of the signers. They are derived from the names of
     the nodes, so they are not secret.

@@ -1,8 +1,8 @@
 """One life of a node, from its start to its end. It has the loop that all nodes have, with the real store.
 
 Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread. The node's
-actions after the commit also wait for the flush. Whenever the store is read, the result is compared with the disk in
-memory.
+actions after the commit also wait for the flush. Whenever the store is read, the result is compared with that of an
+in-memory disk.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Lifetime:
     # Its loop
 
     def hear(self, act: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Run `act` at once, or after the flush that is under way."""
+        """Run `act` immediately, or after the flush that is under way."""
         if self._stuck is not None:
             self._behind.append((act, arguments))
         elif self.flushing is not None:
@@ -285,7 +285,7 @@ class Lifetime:
             self._then(line.ping, self._node, ping, self._node.others[ping.host])
 
     def connect(self, connect: OpenTransport) -> None:
-        """Connect to a neighbour."""
+        """Connect to a neighbor."""
         self._then(self._connect, connect.session, connect.host)
 
     def _connect(self, session: int, host: str) -> None:
@@ -328,7 +328,7 @@ class Lifetime:
             end.line.close(end)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Give applications their messages, and tell them which of their own were accepted."""
+        """Give applications their messages, and tell them which of the messages that they sent were accepted."""
         handed, answered = self._people.due()
         if handed or answered:
             self._then(self._people.given, deliveries, handed, answered)

@@ -1,4 +1,4 @@
-"""A node as its parts, the network and the faults see it.
+"""A node as seen by its own parts, by the network and by the faults.
 
 It adds the ways to reach the node to the oracle's view.
 """
@@ -30,7 +30,7 @@ class LinkedNode(WatchedNode):
     is_uncalled: bool
     """Whether no other node can connect to it."""
     takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
-    """A function that runs a call, at once or after a flush; None while the node is down."""
+    """A function that runs a call, either immediately or after a flush; None while the node is down."""
     store: Store | None = None
     """The store of the node's current life; None while the node is down."""
     turns: int = 0
@@ -57,7 +57,7 @@ class LinkedNode(WatchedNode):
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
         """Run `act` if the node is still in this life.
 
-        It runs at once, or after the flush that is under way.
+        It runs immediately, or after the flush that is under way.
         """
         if life == self.life and self.takes is not None:
             self.takes(act, arguments)
@@ -91,7 +91,7 @@ class LinkedNode(WatchedNode):
         self.spare_until = None
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of the node's connections.
+        """Handle bytes that arrive at one of the node's connections.
 
         `glimpses` are the packets that these bytes complete.
         """
@@ -112,14 +112,14 @@ class LinkedNode(WatchedNode):
             self.core.receive(end.session, data, self.moment())
 
     def accepted(self, end: End) -> None:
-        """Take a connection that another host has opened."""
+        """Handle a connection that another host has opened."""
         end.session = self.running.accepted(end.peer.host.name, self.moment())
         if not end.peer.host.is_node:
             self.strange.add(end.session)
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
-        """Take a connection that this node has requested."""
+        """Handle the opening of a connection that this node has requested."""
         if end.open and self.core is not None:
             self.core.opened(end.session, self.moment())
 
@@ -137,5 +137,5 @@ class LinkedNode(WatchedNode):
         self.running.lost(session, reason, self.moment())
 
     def pinged(self, session: int, response: bytes) -> None:
-        """Take a datagram that answers the node's Ping."""
+        """Handle a datagram that answers the node's Ping."""
         self.running.ping_answered(session, response)

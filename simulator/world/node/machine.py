@@ -1,7 +1,7 @@
 """A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and is then
 restarted.
 
-In addition to the store, there is a disk in memory that does what a store should do. At each start, the two are
+In addition to the store, there is an in-memory disk that does what a store should do. At each start, the two are
 compared.
 """
 
@@ -35,7 +35,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.turn.guard import NO_KEYS, Guard
 
 BACK_AFTER_MS: Final = 1_000
-"""The time, in milliseconds, for which a node is down when it restarts with other settings."""
+"""The time, in milliseconds, for which a node is down when it restarts with different settings."""
 LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
@@ -115,7 +115,9 @@ class Machine:
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of its store, what the disk in memory had at that time, and the queues that operators had left."""
+        """A copy of the store, the contents of the in-memory disk at that time, and the queues that operators had
+        left.
+        """
         self._undecided: Flushing | None = None
         """The batch that was being committed when the node's process ended.
 

@@ -21,7 +21,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import Batch, Delivery, QueueKind
 
 LETTERS: Final = 1_000
-"""The maximum number of dead letters that an operator sends again at once."""
+"""The maximum number of dead letters that an operator sends again at a time."""
 MADE_AGAIN_MS: Final = 100
 """The interval, in milliseconds, at which an operator tries again to make a deleted queue. This fails while the queue
 is not empty.
@@ -42,7 +42,7 @@ class Doings:
     orders: dict[str, bool] = field(default_factory=dict)
 
     def on_disk(self, node: LinkedNode, batch: Batch) -> None:
-        """Note that these actions are on disk, with their batch."""
+        """Record that these actions are on disk, with their batch."""
         node.oracle.flushing(node, batch.writes, self.submissions, self.receipts)
         node.queues_left |= self.orders
 
@@ -61,7 +61,7 @@ class People:
         self.applications: dict[int, Application] = {}
         self.doings = Doings()
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted, and that do not exist again as far as the operator knows."""
+        """The queues that an operator has deleted and that, as far as the operator knows, have not been made again."""
         self.is_asked = False
         """Whether an operator waits for answers."""
         self._node, self._failed, self._are_unmet = node, failed, are_unmet
@@ -69,9 +69,11 @@ class People:
         """Whether the operators restore order, as they do in the calm."""
         self._waiting: list[tuple[Burst, int]] = []
         self._answered: list[Message] = []
-        """The messages that applications have sent. They learn of their acceptance when the batch is carried out."""
+        """The messages that applications have sent. The applications learn that these were accepted when the batch is
+        carried out.
+        """
         self._handed: list[list[Message]] = []
-        """The messages of each delivery in that batch."""
+        """The messages of each delivery in the batch that was seen last."""
 
     # Their node
 
@@ -114,7 +116,7 @@ class People:
         return taken
 
     def see(self, deliveries: Sequence[Delivery]) -> None:
-        """Note the messages that a batch hands out, before it is carried out."""
+        """Record the messages that a batch will hand out, before the batch is carried out."""
         self._answered, self._handed = list(self.doings.submissions), []
         for delivery in deliveries:
             self._handed.append(self._node.oracle.handed_out(self._node, delivery))
@@ -135,7 +137,7 @@ class People:
     def due(self) -> tuple[list[list[Message]], list[Message]]:
         """Return what is due from the last batch that was seen, and forget it.
 
-        This is the messages of each delivery, and the messages that applications sent.
+        The result consists of the messages of each delivery, and the messages that applications sent.
         """
         due = self._handed, self._answered
         self._handed, self._answered = [], []

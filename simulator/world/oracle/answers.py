@@ -1,6 +1,6 @@
 """Checks a node's answers to operators during a run: the state of its queues, and the location of each message.
 
-Operators ask between two turns, when all decisions are on disk. Messages that a node is yet to remove may still be
+Operators ask between two turns, when all decisions are on disk. Messages that a node has yet to remove may still be
 there.
 """
 
@@ -69,7 +69,8 @@ class Unstored:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """Return how many messages the next commit removes that are no longer counted, by queue number.
+    """For each queue number, return how many messages are no longer counted, although only the next commit removes
+    them.
 
     They were purged, for example.
     """

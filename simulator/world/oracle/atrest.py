@@ -88,7 +88,7 @@ def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | N
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """Return the messages that are held behind a gap that nothing will fill, because they are over at their source."""
+    """Return the messages that are held behind a gap that nothing will fill, because their source is done with them."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes

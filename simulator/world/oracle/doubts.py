@@ -43,7 +43,7 @@ def is_list_of_doubts(queue: QueueRow) -> bool:
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
-    """Return whether a message leaves its sequence at its source because it has expired, and asks for no dead
+    """Return whether a message leaves its sequence at its source because it has expired and does not ask for a dead
     letter.
     """
     deadline_s = ledger.reach_deadline_s(message)
@@ -57,7 +57,7 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 
 
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Return whether a message that is held behind a gap is over at its source.
+    """Return whether the source of a message that is held behind a gap is done with the message.
 
     Its source has let go of it. Or the source was told that there was no such queue, and a late copy arrived when the
     queue existed again. The next message of its sequence will release it.

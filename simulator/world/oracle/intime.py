@@ -207,7 +207,7 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 def return_limit_ms(settings: Settings) -> int:
     """Return the maximum time, in milliseconds, until the first route is taken again.
 
-    This is if one attempt fails in the storm and the next one succeeds.
+    This assumes that one attempt fails in the storm and the next one succeeds.
     """
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

@@ -54,14 +54,16 @@ ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 HELD_BACK: Final = ROUNDS + 1
-"""The maximum number of messages that wait outside their queues while a neighbour refuses one of them."""
+"""The maximum number of messages that wait outside their queues while a neighbor refuses one of them."""
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """The sections of the specification under which a session is closed because the peer broke a rule. This never happens
 to peers that obey the rules."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """The fields of a StoredState whose elements are in no particular order."""
 SESSION_KEY_BYTES: Final = 128
-"""An upper limit, in bytes, for the size of a session key. An encrypted message keeps its key in its queue."""
+"""An upper limit, in bytes, for the size of a session key. An encrypted message in its queue still has its
+session key.
+"""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """The class of a message that an operator deleted on its way, whether or not it had arrived."""
@@ -153,7 +155,7 @@ def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Itera
 
 
 def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is received for good by one consumer and once only, and only if it had not ended before."""
+    """A message is received for good only once, by one consumer, and only if it had not already ended."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -278,7 +280,7 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """When a node starts, it has exactly the queues that operators have left, as far as they were told."""
+    """When a node starts, it has exactly the queues that operators have left, as far as the operators know."""
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
             return (
@@ -433,7 +435,7 @@ def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iter
 
 
 def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """If a body has to be encrypted, no part of it is sent in clear in any packet.  3.1.7.1.5"""
+    """If a body has to be encrypted, no part of it is sent in the clear in any packet.  3.1.7.1.5"""
     for glimpse in glimpses:
         if SECRET in glimpse.packet:
             return f"{node.name} sends in clear what is to be encrypted: message {glimpse.identity.hex()}"
@@ -641,7 +643,7 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
 
 
 def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) -> str | None:
-    """A consumer's request is refused if it asks again before it has an answer, or before it has settled."""
+    """A consumer's request is refused if the consumer asks again before it has an answer, or before it has settled."""
     return (
         None if is_refused else f"consumer {number} of {consumer.node} may ask {consumer.queue} twice at once"
     )

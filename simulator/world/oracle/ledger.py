@@ -24,7 +24,7 @@ from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, Note, QueueKind, 
 from mqproto.wire import MessageClass, decode_message
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
-"""The classes with which a message that the next hop refused ends, at its source and on its way."""
+"""The classes with which a message ends, at its source or on its way, if the next hop has refused it."""
 NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
 """The classes with which a message ends if its queue was deleted, before or after the message arrived."""
 
@@ -82,7 +82,7 @@ class Ledger:
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, each as its node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """For each node, the public keys that it knows: the number of each, by owner."""
+        """For each node, the number of each public key that it knows, keyed by the key's owner."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
         """The owner of each encrypted session key, and the number of the key pair for which it was encrypted."""
         self.keys_withdrawn: set[str] = set()

@@ -79,7 +79,7 @@ class Oracle:
     def flushing(
         self, node: WatchedNode, writes: Writes | None, accepted: list[Message], received: list[Message]
     ) -> None:
-        """Take a batch that will survive crashes from now on. The disk has not applied its writes yet.
+        """Process a batch that will survive crashes from now on. The disk has not applied its writes yet.
 
         Args:
             accepted: the messages that applications sent in the batch.
@@ -102,7 +102,7 @@ class Oracle:
         self._turned_away.clear()
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
-        """Messages that are put into local queues, or are held for them, by key."""
+        """Messages that are put into local queues, or are held for them, keyed by their keys."""
         strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
@@ -141,7 +141,7 @@ class Oracle:
     def _put(
         self, node: WatchedNode, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]
     ) -> None:
-        """Take messages, by key, that were put into local queues or are held for them."""
+        """Process messages that were put into local queues or are held for them; they are keyed by their keys."""
         arrived, replies = [], []
         for key in sorted(fresh):
             queue, packet = queues[key >> POSITION_BITS], fresh[key].packet
@@ -169,7 +169,7 @@ class Oracle:
             self._reply(node, packet)
 
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
-        """Take the dead letters that leave their queue. They were recalled, because no application receives them."""
+        """Process the dead letters that leave their queue. They were recalled, because no application receives them."""
         for first, last in writes.removals:
             if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
@@ -192,7 +192,7 @@ class Oracle:
         self.holds(invariants.endings_have_reasons, self.ledger, node, message, message_class)
 
     def _reply(self, node: WatchedNode, packet: bytes) -> None:
-        """Take an administration acknowledgment that has reached a message's source."""
+        """Process an administration acknowledgment that has reached a message's source."""
         reply = decode_message(packet)
         message = self.ledger.messages.get(reply.properties.correlation_id)
         message_class = reply.properties.message_class
@@ -208,7 +208,7 @@ class Oracle:
             message.replies.append(message_class)
 
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
-        """Take a packet that a node has to send. If it is a FinalAck, it counts as sent."""
+        """Process a packet that a node has to send. If it is a FinalAck, it counts as sent."""
         if not acknowledges(packet):
             return
         glimpse = Glimpse(packet)
@@ -229,7 +229,7 @@ class Oracle:
         self.holds(invariants.final_acks_tell_the_truth, self.ledger, node, message, message_class)
 
     def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
-        """Take a message that was put into an outgoing queue.
+        """Process a message that was put into an outgoing queue.
 
         A message that is not transactional must not be passed on a second time.
         """
@@ -250,7 +250,7 @@ class Oracle:
         fresh: Mapping[int, MessageRow],
         received: list[Message],
     ) -> None:
-        """Take messages that leave a local queue because they were received in this batch, or have ended."""
+        """Process messages that leave a local queue because they were received in this batch, or have ended."""
         if queue.name in invariants.SYSTEM_QUEUES:
             return
         rows = node.disk.between(first, last)
@@ -264,7 +264,7 @@ class Oracle:
                 self.holds(invariants.endings_have_reasons, self.ledger, node, message, None)
 
     def _let_go(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
-        """Take the messages that leave a sequence. The node may have let go of them without dead letters."""
+        """Process the messages that leave a sequence. The node may have let go of them without dead letters."""
         for packet in _leaving(node, first, last, writes):
             message = self.ledger.message_in(packet)
             if message is not None and doubts.is_let_go(self.ledger, node, message):
@@ -274,7 +274,7 @@ class Oracle:
     # Applications receive
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
-        """Take the messages that a consumer will be given. Return those that applications sent."""
+        """Process the messages that a consumer will be given. Return those that applications sent."""
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         self.holds(invariants.handed_out_as_it_was_sent, node, handed)
@@ -296,7 +296,7 @@ class Oracle:
     # Packets
 
     def leaves(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
-        """Take packets that leave one end of a connection."""
+        """Process packets that leave one end of a connection."""
         guid, sent, now_ms = node.guid, end.sent, node.now_ms
         if node.paused:
             self.holds(invariants.paused_queues_send_nothing, self.ledger, node, glimpses)
@@ -331,7 +331,7 @@ class Oracle:
                 node.called.add(end.peer.host.name)
 
     def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
-        """Take an OrderAck that leaves the node that made it."""
+        """Process an OrderAck that leaves the node that made it."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
@@ -342,7 +342,7 @@ class Oracle:
                 self.holds(invariants.order_acks_leave_no_gap, self.ledger, node, source, body)
 
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
-        """Take an application's message that leaves its source, for the first time or again."""
+        """Process an application's message that leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
         message = self.ledger.messages.get(glimpse.identity)
         if message is not None and message.burst.chooses:
@@ -371,7 +371,7 @@ class Oracle:
     # Notes
 
     def noted(self, node: WatchedNode, notes: list[Note]) -> None:
-        """Take notes that a node has written to its log."""
+        """Process notes that a node has written to its log."""
         for note in notes:
             if note.name in WAYPOINTS:
                 self.ledger.waypoints.append((node.name, note))
@@ -410,7 +410,7 @@ def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[b
 
 
 def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:
-    """Return the number of bytes that the rows add to each local queue, by name."""
+    """Return the number of bytes that the rows add to each local queue, keyed by the queue's name."""
     sizes_bytes: Counter[str] = Counter()
     for key, row in rows.items():
         queue = queues[key >> POSITION_BITS]

@@ -73,37 +73,38 @@ class WatchedNode:
     """The life that made the last commit, even if that was interrupted."""
     up_since_ms: int = 0
     lines: dict[str, Wire] = field(default_factory=dict)
-    """The node's links, by the name of the node at the other end."""
+    """The node's links, keyed by the name of the node at the other end."""
     ends: dict[int, End] = field(default_factory=dict)
-    """The node's end of each connection that it has not closed, by session."""
+    """The node's end of each connection that it has not closed, keyed by session."""
     strange: set[int] = field(default_factory=set)
     """The sessions of this life that strangers have opened, whatever name they used."""
     stored: set[bytes] = field(default_factory=set)
     """The identities of all messages that have ever been on the disk."""
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
-    """The hop counts of packets that arrived to be passed on, by the identity and the body in their glimpses."""
+    """The hop counts of packets that arrived to be passed on, keyed by the identity and the body in their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
     """The times at which each non-transactional message arrived, if the node's history is short.
 
     A time is the number of messages of the same kind that had arrived from the same sender.
     """
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
-    """The number of non-transactional messages that have arrived, by sender and by whether they are recoverable."""
+    """The number of non-transactional messages that have arrived, keyed by sender and by whether they are
+    recoverable.
+    """
     passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """For each non-transactional message that the node passes on, the life in which it last took the message.
-
-    With it is the hop count that the message had.
+    """For each non-transactional message that the node passes on, the life in which the node last took it, and its hop
+    count at that time.
     """
     left: dict[bytes, int] = field(default_factory=dict)
     """The time at which each message last left the node, whether the message is its own or another node's."""
     shortened_ms: dict[int, int] = field(default_factory=dict)
-    """The time at which messages last left each outgoing sequence for good, by the sequence's queue number."""
+    """The time at which messages last left each outgoing sequence for good, keyed by the sequence's queue number."""
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
     """The messages that a neighbor may be refusing, as the node has noted in this life."""
     tries_anew: bool = False
-    """Whether a session ended for another reason since the first suspect was noted."""
+    """Whether, since the first suspect was noted, a session has ended for a reason other than a refusal."""
     refused_sessions: set[int] = field(default_factory=set)
-    """The sessions of this life that ended because the neighbour refused something."""
+    """The sessions of this life that ended because the neighbor refused something."""
     refused_ms: int = 0
     """The time at which a neighbor last refused something by closing the session, which stopped everything else."""
     paused: set[str] = field(default_factory=set)
@@ -169,7 +170,7 @@ class WatchedNode:
     def has_sent(self, name: bytes) -> bool:
         """Return whether a message has left the node.
 
-        It has, too, if it was sent on a connection that had broken without the node's knowledge.
+        This includes a message that was sent on a connection that had broken without the node's knowledge.
         """
         return name in self.left or any(name in end.in_vain for end in self.ends.values())
 
@@ -181,8 +182,8 @@ class WatchedNode:
     def may_have_forgotten(self, name: bytes) -> bool:
         """Return whether the node may have forgotten a message before a second copy of it arrived.
 
-        This is possible if, in between, more messages of the same kind arrived from its sender than twice the smallest
-        window.
+        This is possible if the number of messages of the same kind that arrived from its sender in between exceeds
+        twice the smallest window.
         """
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))

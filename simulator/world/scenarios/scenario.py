@@ -23,9 +23,9 @@ from mqproto.wire.guid import Guid
 RESERVE_BYTES: Final = 12 << 10
 """The size, in bytes, of a share of the reserve, without the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The size of a segment, in bytes. The whole log is as long as a node's.
+"""The size of a segment, in bytes. The whole log is as long as that of a real node.
 
-A real node's segments are longer, and their zeros would only take memory here.
+A real node's segments are longer, but their zeros would only take memory here.
 """
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
@@ -99,11 +99,11 @@ class Burst:
 class Consumer:
     """An application that receives from a queue of `node` again and again.
 
-    limit: the number of messages for which it asks at once.
+    limit: the maximum number of messages for which it asks in one request.
     hold_ms: the time for which it works on them before it commits.
     holds_ms: such times, used in turn, if they differ; if empty, `hold_ms` is used.
     pause_ms: the time for which it rests after that.
-    begins_ms: the time at which it asks first.
+    begins_ms: the time at which it first asks.
     rolls_back_every: how often it gives them back instead: 3 means every third time; 0 means never.
     leaves_every: how often it goes away without notice, in the same form.
     rejects_every: how often it refuses them for good, in the same form.
@@ -172,7 +172,7 @@ class Scenario:
     consumers: tuple[Consumer, ...] = ()
     faults: tuple[Fault, ...] = ()
     settings: dict[str, int] = field(default_factory=dict)
-    """The fields of `mqproto.Settings` that have other values than their defaults. They apply to all nodes."""
+    """The fields of `mqproto.Settings` whose values differ from the defaults. They apply to all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
     """The window_size of each node that has its own value."""
     rooms: dict[str, int] = field(default_factory=dict)
@@ -182,9 +182,9 @@ class Scenario:
     doubters: tuple[str, ...] = ()
     """The nodes that give up sent messages when the messages expire, as in figure 9 of [MS-MQQB]."""
     routes: dict[str, int] = field(default_factory=dict)
-    """For each node, which one of several shortest routes it takes, by number; by default, the first."""
+    """For each node, the number of the route that it takes if several are equally short; by default, the first."""
     costs: dict[str, int] = field(default_factory=dict)
-    """The costs of links, by name, if nodes ask a Router for the cheapest routes; otherwise empty."""
+    """The costs of links, keyed by name, if nodes ask a Router for the cheapest routes; otherwise empty."""
     quota_bytes: int = 0
     """The quota of each application's queue, in bytes; 0 if there is no quota."""
     strangers: bool = False

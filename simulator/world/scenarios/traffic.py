@@ -219,7 +219,7 @@ class Stream:
     """The messages from one source to one queue under one name.
 
     waiting: the messages that can be handed out from that queue, from any source and under any name.
-    unsent: the non-transactional messages that are yet to leave their source, and certainly will.
+    unsent: the non-transactional messages that have yet to leave their source, and certainly will.
     """
 
     waiting: dict[Message, None]
@@ -321,7 +321,9 @@ def body_of(burst: Burst, number: int, index: int) -> bytes:
 
 
 def wishes_of(burst: Burst) -> dict[str, Any]:
-    """Return the fields of a draft that concern its encryption, its signature and its dead-letter queue."""
+    """Return the fields of a draft that concern the encryption, the signature and the dead-letter queue of a burst's
+    messages.
+    """
     wishes: dict[str, Any] = {}
     if burst.encrypted:
         wishes["privacy_level"] = STRONG

@@ -69,7 +69,7 @@ def in_a_row(
 
     Args:
         window: the WindowSize of every session.
-        queues: the names of each node's queues, by node; by default, only the last node has one. All of them are
+        queues: the names of each node's queues, keyed by node; by default, only the last node has one. All of them are
             transactional.
     """
     return linked(names, list(pairwise(names)), window, queues or {names[-1]: [QUEUE]})
@@ -186,7 +186,7 @@ class Row:
     ) -> Flow:
         """Send and receive `count` messages.
 
-        If the messages received are not those that were sent, the caller must check them.
+        The caller must check that the messages received are those that were sent.
 
         Args:
             takes_s: the minimum time that this takes.
@@ -239,7 +239,9 @@ class Row:
         return {name: memory_of(running[name].pid) for name in self.names if name in running}
 
     def cpu_s(self) -> dict[str, float | None]:
-        """Return the user and system time of each running node since its start; None if the kernel does not tell."""
+        """Return the user and system time of each running node since its start; None if the kernel does not
+        report it.
+        """
         running = self.supervisor.running
         return {name: running[name].cpu_s() for name in self.names if name in running}
 

@@ -60,7 +60,8 @@ class Measured:
 class Stage:
     """All programs of a measurement, running.
 
-    servers: by name, where POSTs are sent: the address, the path, and the processes whose time counts.
+    servers: for each server, keyed by its name, the address and the path to which POSTs are sent, and the processes
+        whose time counts.
     """
 
     folder: Path

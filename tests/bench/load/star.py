@@ -26,7 +26,7 @@ from tests.simulator.running import running
 
 NODE: Final = "node"
 SLICE: Final = 100
-"""The number of messages that a peer's application sends at once."""
+"""The number of messages that a peer's application sends at a time."""
 
 
 class Star:

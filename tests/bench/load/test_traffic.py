@@ -38,7 +38,7 @@ class Message:
 
 
 class Node:
-    """A node that takes messages, and hands them out at once or spoils them."""
+    """A node that takes messages, and hands them out immediately or spoils them."""
 
     def __init__(self, spoiled: str = "") -> None:
         self._spoiled = spoiled

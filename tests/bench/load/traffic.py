@@ -224,7 +224,7 @@ def share_of(count: int, places: int, place: int) -> int:
 
 
 async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Committed]:
-    """Return those of these messages that one transaction receives; none if nothing comes in time."""
+    """Return the messages that one transaction receives; none if nothing arrives in time."""
     async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
         now_s = trio.current_time()
         return [Committed(message.id, bodies.digest(message), now_s) for message in messages]

@@ -65,7 +65,7 @@ class Accepting:
         await send({"type": "http.response.body", "body": answer})
 
     def _insert(self, key: str, body: bytes) -> bool:
-        """Insert a key; return whether it was new. Outside a transaction, the insert is flushed at once."""
+        """Insert a key; return whether it was new. Outside a transaction, the insert is flushed immediately."""
         return bool(self._db.execute(INSERT, (key, body)).rowcount)
 
     async def _committed(self, key: str, body: bytes) -> bool:

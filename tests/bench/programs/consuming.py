@@ -1,9 +1,11 @@
-"""A consumer behind HTTP that answers at once and keeps what came in order: a separate program.
+"""A separate program: a consumer behind HTTP that answers at once and keeps what arrived, in order.
 
-POST /          200 GET /COUNT      answered once COUNT messages have come since the last such request: `Consumed`, as
-JSON
+    POST /          200
+    GET /COUNT      answered once COUNT messages have arrived since the last such request
 
-python -m tests.bench.programs.consuming
+The answer to a GET is `Consumed`, as JSON.
+
+    python -m tests.bench.programs.consuming
 
 It uses as little of the processor as Python can, because the measured programs share the processor with it.
 """

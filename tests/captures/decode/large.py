@@ -50,7 +50,7 @@ class _Writer:
 
 
 def numbered(message: bytes, number: int) -> bytes:
-    """Return the message with another number and identifier; this is much faster than encoding it."""
+    """Return the message with a different number and identifier; this is much faster than encoding it."""
     ids = struct.pack("<I", number)
     numbers = struct.pack("<II", number, number - 1)
     return b"".join(

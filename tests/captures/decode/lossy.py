@@ -1,4 +1,4 @@
-"""What a reader gives, packet by packet, for a capture with losses.
+"""The packets that a reader yields, one by one, for a capture with losses.
 
 The packets of a scene are in the order in which they were sent: the sender of each packet had received or sent
 everything before it. So it is known what a packet's sender may have had, and whether the packet is ahead of what the
@@ -104,7 +104,7 @@ def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPack
 
 @st.composite
 def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
-    """Draw a capture of these packets as a reader may give it.
+    """Draw a capture of these packets as a reader may yield it.
 
     It lacks some packets, begins and ends anywhere, and has one direction of a connection or both. If a reader could
     not wait for something that a packet's sender had, the packet comes too early and is ahead. Any other packet may be
@@ -143,7 +143,7 @@ def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]
     """Draw the frames that a sniffer saw. Some are lost, late or doubled.
 
     The sniffer may also have begun late, ended early, or cut frames. The packets are sent in segments of any size.
-    Receivers acknowledge them at once, or with the data that they send.
+    Receivers acknowledge them immediately, or with the data that they send.
     """
     size_bytes = draw(st.sampled_from([100, 300, 1_460]))
     talks: dict[int, Segments] = {}

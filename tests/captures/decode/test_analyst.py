@@ -1,4 +1,6 @@
-"""Properties of whole captures: correct ones accuse nobody, whatever they lack; faulty ones are shown to their end."""
+"""Properties of whole captures: correct captures accuse nobody, whatever they lack; faulty ones are shown to the
+end.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.examples import poked
 
 
 def chain() -> tuple[Scene, bytes]:
-    """Return a scene in which a sends a message to b, which is yet to pass it on to c."""
+    """Return a scene in which a sends a message to b, which has yet to pass it on to c."""
     scene = Scene()
     message = transactional(1)
     wire = scene.wire("a", "b")
@@ -74,7 +74,8 @@ def test_an_intermediate_that_does_not_count_the_hop_by_one_is_at_fault(hops: in
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 @pytest.mark.parametrize("late", [False, True])
 def test_what_comes_in_circles_is_compared_with_the_copy_that_it_was(late: bool) -> None:
-    """A message that comes back in a circle is compared with the copy that it was.
+    """If a message comes back in a circle, each copy that is passed on is compared with the copy from which it was
+    made.
 
     Routes change: the message comes back to b, and b passes its copies on, in any order in the capture.
     """

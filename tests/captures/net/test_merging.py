@@ -40,7 +40,7 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """Frames that only one place has limit the difference of the clocks from one side.
+    """If only one place has certain frames, they limit the difference of the clocks from one side.
 
     One place has the client's bytes. The other has the acknowledgment of these bytes, which seems to have come first.
     """
@@ -70,7 +70,7 @@ def test_damage_of_one_ends_no_other() -> None:
 
 
 def in_three(names: list[str]) -> dict[str, list[Frame]]:
-    """Return the frames of a sniffer that began a new file twice, by file."""
+    """Return the frames of a sniffer that began a new file twice, keyed by file name."""
     frames = [Frame(time_ns, data) for time_ns, data in enumerate(talked(300), 1)]
     size = -(-len(frames) // 3)
     return {name: frames[place * size : (place + 1) * size] for place, name in enumerate(names)}

@@ -151,7 +151,7 @@ def test_damage_at_the_beginning_is_told_behind_what_came_before_it() -> None:
 def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
     """Return the frames of some connections. Each has a handshake, and messages in both directions.
 
-    If `bare` is true, each message is acknowledged at once, without data.
+    If `bare` is true, each message is acknowledged immediately, without data.
     """
     frames: list[bytes] = []
     for number in range(connections):

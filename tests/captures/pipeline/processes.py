@@ -45,7 +45,7 @@ def _marked(environ: dict[str, str]) -> dict[int, str]:
 
 
 def wait_until_gone(environ: dict[str, str]) -> None:
-    """Wait until no process has the mark any more; workers need a moment to notice that their Java is gone."""
+    """Wait until no process has the mark anymore; workers need a moment to notice that their Java is gone."""
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while left := still_there(environ):
         assert time.monotonic() < deadline, left

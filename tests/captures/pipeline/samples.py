@@ -30,7 +30,7 @@ def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
 def in_one_laboratory(name: str) -> list[Frame]:
     """Return a sample as if all samples were runs in one laboratory.
 
-    They then have the same queue managers, but other messages.
+    They then have the same queue managers, but different messages.
     """
     return [
         frame._replace(
@@ -42,7 +42,7 @@ def in_one_laboratory(name: str) -> list[Frame]:
 
 
 def another_run(name: str, folder: Path) -> Path:
-    """Write a sample from that laboratory to a file. Return the file's path."""
+    """Write a sample to a file, as one run in the laboratory that all samples share. Return the file's path."""
     path = folder / f"{name}.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in in_one_laboratory(name):

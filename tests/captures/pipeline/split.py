@@ -35,7 +35,7 @@ def numbered(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[SegmentPart]:
-    """Return the segments of a capture, which is cut before each of these frames.
+    """Return the segments of a capture that is cut into ranges.
 
     Args:
         cuts: the positions of the frames before which the capture is cut.

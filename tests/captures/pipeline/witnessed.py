@@ -1,8 +1,8 @@
-"""`mqproto analyse` as a program with witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
+"""Runs `mqproto analyse` and makes each of its tasks write a report: `witnessed.py FOLDER [--kill] analyse ...`.
 
-Each task writes into FOLDER which executor carried it out, and where that executor got our code. With --kill, one
-executor dies when it has just written packets, before it can report them. So its task is repeated, and so are the tasks
-whose results are lost with it.
+The report, which is written into FOLDER, says which executor carried the task out, and where that executor got our
+code. With --kill, one executor dies when it has just written packets, before it can report them. So its task is
+repeated, and so are the tasks whose results are lost with it.
 """
 
 from __future__ import annotations

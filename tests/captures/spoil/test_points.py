@@ -18,7 +18,9 @@ ENDS = [Endpoint(f"127.0.0.{number}", 1801) for number in (1, 2, 3)]
 
 
 def traffic() -> list[Frame]:
-    """Return two connections in each direction between three hosts, and one within a host."""
+    """Return the traffic of three hosts: connections in both directions between neighboring ones, and one within a
+    host.
+    """
     frames = []
     for number, (one, other) in enumerate([(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)]):
         talk = TcpConversation(Endpoint(ENDS[one].host, 50_000 + number), ENDS[other])

@@ -301,7 +301,7 @@ def _resend(truth: Truth, chance: random.Random) -> Others:
 
 @plant("resend-without-need")
 def _needless(truth: Truth, chance: random.Random) -> Others:
-    """Replace a message by an earlier one that is not transactional and was already acknowledged."""
+    """Replace a message with an earlier one that is not transactional and was already acknowledged."""
     answered: dict[int, int] = {}
     for number, sight in truth.sights.items():
         for packet in sight.saved.packets if sight.saved is not None else ():

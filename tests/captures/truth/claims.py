@@ -98,7 +98,7 @@ class Claims:
         }
 
     def then(self, packets: Iterable[int]) -> list[int]:
-        """Return those of some packets that come before the end of the damaged capture."""
+        """Return the packets among these that come before the end of the damaged capture."""
         return [number for number in packets if number <= self.limit]
 
     @cached_property
@@ -116,7 +116,7 @@ class Claims:
         return received, saved
 
     def of_finding(self, finding: Finding) -> Verdict:
-        """Return whether a note is true, or whether the whole capture also has the fault."""
+        """Return whether a note is true or, for a fault, whether the whole capture has it as well."""
         number = self.original.get(finding.packet)
         if finding in self.of_no_packet or (finding.packet and number is None):
             # Bytes that begin no packet are told by the number of the packet before them.
@@ -194,9 +194,9 @@ class Claims:
         return verdict("damaged" in self.coverage.frames[int(found[1]) - 1].comment)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
-        """Return whether a message crossed the hop before, and the stated reason for sending it again is right.
+        """Return True if a message had already crossed the hop and the stated reason for sending it again is right.
 
-        If no reason is stated, return only whether it crossed the hop on another connection.
+        If no reason is stated, return whether it had crossed the hop on another connection.
         """
         if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
             return verdict(self._is_on_another_connection(self.original.get(int(found[1])), number))

@@ -1,5 +1,5 @@
-"""Are breaches still found if frames are lost? Only a breach whose evidence remains counts: all frames that its finding
-names in the whole capture.
+"""Are breaches still found if frames are lost? A breach counts only if its evidence remains: all frames that its
+finding in the whole capture names.
 
 A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
 that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
@@ -28,9 +28,12 @@ from tests.captures.truth.whole import Coverage, Whole
 
 @dataclass
 class Hunt:
-    """How often a breach was planted, how many damaged captures kept its evidence, and in how many it was found.
+    """Counts for one kind of breach.
 
-    contradicted: in how many of the others it was reported as half of a contradiction.
+    planted: the number of times that it was planted.
+    there: the number of damaged captures that kept its evidence.
+    found: the number of those captures in which it was found.
+    contradicted: the number of those in which it was only reported as half of a contradiction.
     """
 
     planted: int = 0
@@ -53,7 +56,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
     """Plant breaches of rules in a world, lose frames, and look for the breaches.
 
     Args:
-        times: how often each breach is planted, and how often 1 % of the frames is then lost in a different way.
+        times: how many times each breach is planted, and in how many different ways 1 % of the frames is then lost.
     """
     for code in codes:
         tally = Hunt()

@@ -23,7 +23,7 @@ from tests.captures.truth.whole import Coverage
 FOLLOWED: Final = 12
 """The number of messages that are followed in each capture."""
 RUNS: Final = 3
-"""In how many runs some captures are analysed once more."""
+"""The number of runs in which some captures are analyzed once more."""
 SESSION_HEADER_BYTES: Final = 16
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),

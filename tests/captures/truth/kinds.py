@@ -160,7 +160,7 @@ def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
 def _translated(frames: list[Frame], seed: int) -> Files:
     """Apply a host that translates addresses; frames are caught on both sides of it.
 
-    Either one interface that stands for all catches them, or two interfaces do.
+    They are caught either by one interface that stands for all, or by two interfaces.
     """
     chance = spoil.dice(seed, "translated")
     late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.

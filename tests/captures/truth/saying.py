@@ -75,7 +75,9 @@ class Series(list[list[Frame]]):
 
 
 def names_of(files: Sequence[Sequence[Frame]]) -> list[str]:
-    """Return names for files: in a series, they show the file's first frame; otherwise, its place."""
+    """Return names for files. In a series, a name shows the file's first frame; otherwise, it shows the file's
+    place.
+    """
     if isinstance(files, Series):
         return [f"run_{file[0].number:05d}_20261122083000.pcapng" for file in files]
     return [f"{place}.pcapng" for place in range(len(files))]
@@ -88,7 +90,7 @@ def in_pieces(frames: Sequence[Frame], count: int) -> Series:
 
 
 def is_one_sniffers(series: Series) -> bool:
-    """Whether all files begin with the same interfaces: a sniffer describes them in each file alike."""
+    """Whether all files begin with the same interfaces, as those of one sniffer do."""
     orders = [tuple(dict.fromkeys(frame.interface.number for frame in file)) for file in series]
     return len(set(orders)) <= 1
 

@@ -143,8 +143,10 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether a world fits in which a later message passed this one over in lost frames, before anybody acknowledged
-    one that late; then no remaining acknowledgment is about this one.
+    """Return whether a world fits in which, in lost frames, a later message passed this one over.
+
+    It did so before the first acknowledgment that would cover this message. So no remaining acknowledgment is about
+    this message.
 
     The later one was sent again unchanged except for its predecessor's number: on another session, or at least a second
     after what is left of its copies and of this one's. Or it was new, and a FinalAck had ended this one in lost frames.
@@ -382,7 +384,7 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
 
 
 def of_a_stranger(sight: Sight) -> bytes | None:
-    """Return a message as another sender would have sent it; None if it is no message, or reports the outcome of
+    """Return a message as another sender would have sent it; None if it is not a message, or reports the outcome of
     others.
     """
     message = sight.message

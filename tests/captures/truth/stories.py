@@ -62,8 +62,9 @@ class Stories(Claims):
                 yield [] if other is None else other.arrivals
 
     def all_missing(self, known: Known, text: str, before: int | None = None) -> bool:
-        """Return whether none of the named numbers of the message's sequence reached their destination, at all or
-        before a packet.
+        """Return whether none of the named numbers of the message's sequence reached their destination.
+
+        If `before` is given, only arrivals before that packet count.
         """
         return known.sequence is not None and not any(
             before is None or each < before

@@ -38,7 +38,7 @@ IN_SUITE: Final = (
 )
 """The kinds of damage that are done to the only world of the short form.
 
-Only the first and the last one are done to real traffic. With none of them may anything be reported differently.
+Only the first and the last one are done to real traffic. None of them may cause anything to be reported differently.
 """
 SHARE: Final = 0.99
 FOUND: Final = 0.95
@@ -52,7 +52,9 @@ FRAMES: Final = 6_000
 
 
 def kinds_of(seed: int) -> list[str]:
-    """Return the kinds of damage for a world; from world to world, all kinds have their turn, including none."""
+    """Return the kinds of damage for a world. From world to world, each kind has its turn, including no damage at
+    all.
+    """
     names = list(KINDS)
     return [names[(seed * KINDS_EACH + place) % len(names)] for place in range(KINDS_EACH)]
 

@@ -96,7 +96,9 @@ class Whole:
         return Span(stream, start, start + len(segment.payload))
 
     def span_of(self, frame: Frame, segment: Segment) -> Span | None:
-        """Return the stream's bytes that are in a frame; it was made from one of ours, and has that one's number."""
+        """Return the stream's bytes that are in a frame. The frame was made from one of ours, and has the number of
+        that one.
+        """
         span = self.of_frame.get(frame.number)
         return None if span is None else self._span(span.stream, segment)
 
@@ -188,7 +190,7 @@ class Coverage:
         )
 
     def lacks_before(self, span: Span, interface: int) -> int:
-        """Return how many of the stream's bytes before a span an interface lacks."""
+        """Return how many of the stream's bytes before a span are missing at an interface."""
         there = self._parts.get((span.stream, interface), [])
         return span.start - sum(min(stop, span.start) - start for start, stop in there if start < span.start)
 

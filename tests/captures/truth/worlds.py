@@ -40,8 +40,8 @@ class World:
 def world(seed: int, folder: Path) -> World:
     """Return the world of a seed.
 
-    In every other world, kernels leave out all acknowledgments that they can, as real ones do. In half of the worlds
-    with this, and half of those without, nodes listen on ports other than MSMQ's.
+    In half of the worlds, kernels leave out all acknowledgments that they can, as real ones do. In half of these
+    worlds, and in half of the others, nodes listen on ports other than MSMQ's.
     """
     simulate_into(folder, modest(draw(seed)))
     name = folder / f"seed-{seed}"

@@ -1,4 +1,6 @@
-"""What our dissector says about bodies, by way of tshark, against what `mqproto decode` says with `mqproto.bodies`."""
+"""Our dissector's results for bodies, as tshark shows them, compared with what `mqproto decode` says with
+`mqproto.bodies`.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def document(body: bytes) -> str:
 
 
 def check(typed: Typed, shown: dict[str, str]) -> None:
-    """Check that the dissector's result is that of our reader, or less where the dissector need not know more."""
+    """Check that the dissector's result is that of our reader, or is less detailed where the dissector may know
+    less.
+    """
     found = read_body(*typed)
     if not found.reason and found.kind == "bytes":
         assert shown == {}

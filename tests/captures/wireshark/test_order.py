@@ -1,4 +1,4 @@
-"""Captures that lack frames, or have them in another order: tshark with our dissector makes no false accusations.
+"""Captures that lack frames, or have them in a different order: tshark with our dissector makes no false accusations.
 
 It accuses nobody whom `mqproto decode` does not accuse.
 """

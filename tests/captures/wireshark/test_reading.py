@@ -1,4 +1,4 @@
-"""Every field of every packet: what tshark reads with our dissector, against what `inspect_packet` reads."""
+"""Every field of every packet: what tshark reads with our dissector, compared with what `inspect_packet` reads."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Codec:
     def _pack_internal(
         self, kind: int, refused: bool, header: bytes, flags: int = 0, reserved: int = 0
     ) -> bytes:
-        """[MS-MQQB] 2.2.1"""
+        """Pack an internal packet.  [MS-MQQB] 2.2.1"""
         size = BASE.size + 4 + len(header)
         if flags and self.switches.session_ack_size_short:
             size -= SESSION_HEADER.size
@@ -188,7 +188,7 @@ class Codec:
         return message
 
     def _pack_user(self, message: UserMessage) -> bytes:
-        """[MS-MQMQ] 2.2.19.2"""
+        """Pack a UserHeader.  [MS-MQMQ] 2.2.19.2"""
         flags = message.hops | PROPERTIES
         for wanted, bit in (
             (message.recoverable, RECOVERABLE),
@@ -268,7 +268,7 @@ class Codec:
         raise MalformedError(f"a queue of type {kind}")
 
     def _pack_transaction(self, it: Transaction) -> bytes:
-        """[MS-MQMQ] 2.2.20.5"""
+        """Pack a TransactionHeader.  [MS-MQMQ] 2.2.20.5"""
         flags = it.final_ack << 1 | it.first << 2 | it.last << 3 | (it.identifier & 0xFFFFF) << 4
         flags |= 0xFF000000 if self.switches.reserved_bits else 0
         return struct.pack(
@@ -282,7 +282,7 @@ class Codec:
         return Transaction(TxSequenceId(stamp, ordinal), number, previous, *marks, flags >> 4 & 0xFFFFF)
 
     def _pack_security(self, it: Security) -> bytes:
-        """[MS-MQMQ] 2.2.20.6"""
+        """Pack a SecurityHeader.  [MS-MQMQ] 2.2.20.6"""
         flags = it.flags | (0xF000 if self.switches.reserved_bits else 0)
         items = it.sender, it.key, it.signature, it.certificate, it.provider
         header = struct.pack("<HHHHII", flags, *map(len, items))
@@ -301,7 +301,7 @@ class Codec:
         return Security(items[0], flags & 0xFFF, *items[1:])
 
     def _pack_properties(self, message: UserMessage) -> bytes:
-        """[MS-MQMQ] 2.2.19.3"""
+        """Pack a MessagePropertiesHeader.  [MS-MQMQ] 2.2.19.3"""
         label = wide(message.label) if message.label else b""
         flags = message.acknowledge | (0xF0 if self.switches.reserved_bits and not message.orders else 0)
         header = struct.pack(
@@ -371,7 +371,7 @@ class Codec:
         return lists[0], signature
 
     def _read_element(self, reader: Reader) -> str:
-        """[MS-MQMQ] 2.2.18.1.4"""
+        """Read one element of a FormatNameList.  [MS-MQMQ] 2.2.18.1.4"""
         (kind,) = reader.unpack("<H")
         if kind == 3:
             return f"DIRECT={reader.text()}"

@@ -73,7 +73,9 @@ DIGEST_INFO: Final = {
     SHA_256: "3031300d060960864801650304020105000420",
     SHA_512: "3051300d060960864801650304020305000440",
 }
-"""The prefix that identifies the hash function; it precedes the hash before this is encrypted.  RFC 8017 9.2, note 1"""
+"""For each hash function, the prefix that identifies it. The prefix is put before the hash, and both are encrypted
+together.  RFC 8017 9.2, note 1
+"""
 
 
 class UndecipherableError(Exception):

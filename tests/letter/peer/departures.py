@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 BATCH: Final = 64
-"""The number of messages that are sent again at once, unless all are."""
+"""The number of messages that are resent at a time, unless `resend_all` is on."""
 
 
 class Departures:
@@ -34,7 +34,9 @@ class Departures:
         self.finals: dict[int, int] = {}
         """The class of each message's FinalAck, for tests."""
         self.last_stamp = 0
-        """The last TimeStamp that a sequence was given; the attribute after it is the last Ordinal of any sequence."""
+        """The TimeStamp most recently given to a sequence; the next attribute is the Ordinal most recently given to any
+        sequence.
+        """
         self.last_ordinal = 0
 
     # -- queues and sequences -------------------------------------------------------------------------------------
@@ -49,8 +51,8 @@ class Departures:
         return self.queues[key]
 
     def _first_identifier(self) -> TxSequenceId:
-        """Return an identifier with a TimeStamp of its own, or with that of the installation.  [MS-MQQB] 3.1.1.3.1,
-        note 35
+        """Return an identifier for a new sequence; its TimeStamp is new, or is that of the installation. [MS-MQQB]
+        3.1.1.3.1, note 35
         """
         if self.switches.ordinals_interleave:
             self.last_stamp = self.last_stamp or int(self.peer.utc())
@@ -146,8 +148,9 @@ class Departures:
         return min((sequence.resend_at for sequence in self.sequences.values()), default=inf)
 
     def _resend(self, sequence: Sequence, after: int) -> bool:
-        """Mark unconfirmed messages above a number for resending: all of them, or a batch; an OrderAck will report the
-        batch's end.
+        """Mark for resending the unconfirmed messages with numbers above `after`: all of them, or one batch.
+
+        Return whether there are any. An OrderAck will report the end of the batch.
         """
         again = [entry for _, entry in self._unconfirmed(sequence) if entry.transmitted]
         again = [
@@ -173,7 +176,7 @@ class Departures:
     # -- what is said of them -------------------------------------------------------------------------------------
 
     def taken(self, entry: Outgoing) -> None:
-        """Note that the next hop has a message: on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to
+        """Record that the next hop has a message: on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to
         3.1.5.5.4
         """
         if entry.message.transaction is None:
@@ -186,8 +189,8 @@ class Departures:
     def take_order_ack(self, body: OrderBody, now: float) -> None:
         """Take an OrderAck: all messages up to its number have arrived.  [MS-MQQB] 3.1.5.6
 
-        Its TxSequenceID identifies the sequence. If it is that of no sequence of ours, the only sequence that is
-        waiting is meant.
+        Its TxSequenceID identifies the sequence. If none of our sequences has that identifier, the OrderAck is for the
+        only sequence that is waiting.
         """
         found = [sequence for sequence in self.sequences.values() if sequence.identifier == body.sequence]
         if not found:
@@ -210,7 +213,7 @@ class Departures:
             self._confirmed(sequence, now)
 
     def _confirmed(self, sequence: Sequence, now: float) -> None:
-        """Note that a message has left a sequence: either the timer starts again, or a new sequence begins."""
+        """Record that a message has left a sequence: either the timer starts again, or a new sequence begins."""
         if not self.switches.interval_grows_with_ack:
             sequence.interval_index = 0
         waits = any(entry.transmitted for _, entry in self._unconfirmed(sequence))
@@ -248,7 +251,7 @@ class Departures:
         return inf if life == ENDLESS else message.sent_time + life
 
     def expire(self, utc: float) -> float:
-        """Give up messages that are too old to be sent; return when the next one will be too old.  [MS-MQQB]
+        """Give up on messages that are too old to be sent; return the time at which the next one will be. [MS-MQQB]
         3.1.7.1.2
         """
         following = inf
@@ -277,7 +280,7 @@ class Departures:
         self.peer.arrivals.tell(entry.message, message_class, NA)
 
     def own_sequence(self, neighbour: UUID) -> TxSequenceId:
-        """Return the OutgoingTxSequenceID of the session with a neighbor, as the table of 3.1.7.17 requires it."""
+        """Return the OutgoingTxSequenceID of the session with a neighbor, as the table in 3.1.7.17 requires."""
         for queue in self.queues.values():
             if queue.sequence.next_number > 1 and self.peer.leads_to(queue.name, neighbour):
                 return queue.sequence.identifier

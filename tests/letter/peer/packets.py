@@ -77,7 +77,7 @@ NO_SEQUENCE: Final = TxSequenceId(0, 0)
 
 @dataclass
 class Ping:
-    """A Ping request or response: nothing in it tells which of the two it is.  [MS-MQQB] 2.2.7"""
+    """A Ping request or response; nothing in it shows which of the two it is.  [MS-MQQB] 2.2.7"""
 
     cookie: int
     guid: UUID
@@ -222,7 +222,7 @@ class UserMessage:
     This is not in the packet.
     """
     neighbour: UUID = NULL
-    """The neighbor that brought the message; the attribute after it is that neighbor's address. Neither is in the
+    """The neighbor that brought the message; the next attribute is that neighbor's address. Neither is in the
     packet.
     """
     neighbour_address: str = ""

@@ -1,8 +1,8 @@
 """The letter peer: one queue manager at one address, slow and simple.  [MS-MQQB] 3.1
 
 Everything happens in turns. Arriving packets are accepted at once. Then a turn does everything that is due, in a fixed
-order, and returns the time at which something is next due. Nothing leaves before the turn is over, and before that the
-store is written.
+order, and returns the time at which something is next due. The store is written at the end of a turn, and nothing is
+sent before that.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Call:
     again_at: float = -inf
     busy: bool = False
     retry: bool = False
-    """The retry timer: whether it has started the attempt."""
+    """Whether the retry timer started the current attempt."""
 
 
 @dataclass(eq=False)
@@ -70,9 +70,9 @@ class Peer:
     file: Path | None = None
     """The file of the store; a peer without one forgets everything when it ends."""
     routers: dict[UUID, set[UUID]] = field(default_factory=dict)
-    """The neighbors that may bring messages of other queue managers, each with the set of these."""
+    """For each neighbor that may bring messages of other queue managers, the set of those managers."""
     names: tuple[str, ...] = ()
-    """Other names of this host in direct names."""
+    """Other names by which a direct format name may refer to this host."""
     keys: Keys = field(default_factory=Keys)
     insecure_nacks: bool = False
     """SendInsecureNacks: whether NACKs of insecure classes are sent."""
@@ -80,7 +80,7 @@ class Peer:
     def __post_init__(self) -> None:
         self.codec = Codec(self.switches)
         self.room = inf
-        """The number of further messages that the peer keeps before it is full."""
+        """The number of further messages that the peer can keep before it is full."""
         self.protection = Protection(self.codec, self.keys, self.switches)
         self.arrivals, self.departures = Arrivals(self), Departures(self)
         self.sessions: list[Session] = []
@@ -107,7 +107,7 @@ class Peer:
         return self._epoch + trio.current_time()
 
     def wake(self) -> None:
-        """Note a change: the next turn is due, and waiting callers may check their conditions."""
+        """Signal a change: the next turn is due, and waiting callers may check their conditions."""
         self.woken.set()
         self.changed.set()
         self.changed = trio.Event()
@@ -120,7 +120,7 @@ class Peer:
     # -- running --------------------------------------------------------------------------------------------------
 
     async def run(self, started: trio.Event) -> None:
-        """Live until cancelled; a cancellation is as sudden as a kill."""
+        """Run until cancelled; a cancellation is as sudden as a kill."""
         self._epoch = time.time() - trio.current_time()
         if self.file and self.file.exists():
             store.load(self, self.file)
@@ -170,7 +170,8 @@ class Peer:
     def _serves(self, session: Session, name: str) -> bool:
         """Return whether a session leads to a queue.  [MS-MQQB] 3.1.5.3.1, 5.1
 
-        For a GUID, only a session with its home does, unless every host is believed.
+        If the queue's name has a GUID, the session must be with that queue manager at its known address, unless every
+        host is believed.
         """
         if session.state is not State.OPEN:
             return False
@@ -242,7 +243,7 @@ class Peer:
         await self._carry(stream, address, lambda session: None)
 
     async def _carry(self, stream: trio.abc.Stream, address: str, begin: Callable[[Session], None]) -> None:
-        """Pass arriving packets to a session, and write what it sends, until the session or the connection ends."""
+        """Until the session or the connection ends, pass arriving packets to the session, and write what it sends."""
         send, outbox = trio.open_memory_channel[bytes](inf)
         session = Session(self, address, send.send_nowait, send.close)
         session.give_up = self.now() + self.timers.session_initialization
@@ -313,8 +314,8 @@ class Peer:
         return response is not None and response.cookie == awaited and not response.refused
 
     def answer_ping(self, data: bytes, port: int) -> bytes | None:
-        """Return the answer to a Ping; a packet from a ping port may itself be a response, so it gets none. [MS-MQQB]
-        3.1.7.7
+        """Return the answer to a Ping; there is none for a packet from a ping port, which may itself be a response.
+        [MS-MQQB] 3.1.7.7
         """
         request = self.codec.read_ping(data)
         if request is None or (port == 3527 and not self.switches.ping_any_port):
@@ -324,7 +325,7 @@ class Peer:
     # -- what an application does -----------------------------------------------------------------------------------
 
     def find(self, name: str) -> Queue | None:
-        """Return the queue of ours that has this format name; None if there is none.  [MS-MQMQ] 2.1"""
+        """Return our queue that has this format name; None if there is none.  [MS-MQMQ] 2.1"""
         kind, _, rest = name.partition("=")
         path = rest.partition("\\")[2].casefold()
         if kind.upper() == "DIRECT":
@@ -372,7 +373,7 @@ class Peer:
         return message
 
     def receive(self, name: str, message_class: int = Class.ACK_RECEIVE) -> UserMessage | None:
-        """Take the first message from a queue; with another class, reject it."""
+        """Take the first message from a queue; with a `message_class` other than the default, reject it."""
         queue = next(queue for queue in self.queues if queue.name == name)
         if not queue.messages:
             return None

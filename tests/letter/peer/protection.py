@@ -81,7 +81,7 @@ class Protection:
         self.received: dict[tuple[UUID, int, int, bytes], bytes] = {}
         """ReceiveSymmetricKeyCache."""
         self.streams: dict[tuple[str, bytes], Any] = {}
-        """The ciphers in which RC4 continues, with their positions in the key stream, for each direction."""
+        """For each direction and key, the RC4 cipher in use, with its current position in the key stream."""
 
     # -- what leaves ----------------------------------------------------------------------------------------------
 
@@ -135,7 +135,9 @@ class Protection:
         self._name_provider(it, level)
 
     def _name_provider(self, it: Security, level: int) -> None:
-        """Set SecurityHeader.ProviderName to that of UseCSP, or leave it to PrivacyLevel.  [MS-MQMQ] 2.2.20.6"""
+        """Name the provider of UseCSP in SecurityHeader.ProviderName, or let PrivacyLevel imply it. [MS-MQMQ]
+        2.2.20.6
+        """
         if self.switches.provider_info_always:
             kind, name = PROVIDERS[level]
             it.provider, it.flags = struct.pack("<I", kind) + wide(name), it.flags & ~DE
@@ -150,7 +152,7 @@ class Protection:
     def judge(self, message: UserMessage) -> None:
         """Decrypt a message, then authenticate it, because the signature covers the plaintext.
 
-        3.1.5.8.3 has the opposite order; this is followed with `signs_ciphertext`.
+        3.1.5.8.3 states the opposite order, which is followed if `signs_ciphertext` is on.
         """
         it = message.security
         if it is None:

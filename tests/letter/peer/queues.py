@@ -41,7 +41,7 @@ class Sequence:
     interval_index: int = 0
     resend_at: float = inf
     batch_end: int = 0
-    """The last number of a batch that was sent again, as long as more messages are to follow that batch."""
+    """The last number of a resent batch, while more messages are to follow that batch; otherwise 0."""
 
 
 @dataclass(eq=False)
@@ -55,8 +55,8 @@ class OutgoingQueue:
     """Whether no address of the queue's destination is known.  [MS-MQQB] 3.1.5.2.1"""
 
     def add(self, entry: Outgoing) -> None:
-        """Add a message after those with its priority or a higher one; transactional ones have 0.  [MS-MQMQ]
-        2.2.19.1
+        """Add a message after those with the same or a higher priority; transactional messages have priority
+        0. [MS-MQMQ] 2.2.19.1
         """
         at = len(self.entries)
         while at and self.entries[at - 1].message.priority < entry.message.priority:
@@ -64,8 +64,8 @@ class OutgoingQueue:
         self.entries.insert(at, entry)
 
     def drop(self, entry: Outgoing) -> None:
-        """Remove a message that nobody has accepted; the next one then names this one's predecessor. [MS-MQQB]
-        3.1.7.1.3
+        """Remove a message that nobody has accepted; the next message then names the removed one's predecessor.
+        [MS-MQQB] 3.1.7.1.3
         """
         self.entries.remove(entry)
         gone = entry.message.transaction
@@ -82,8 +82,8 @@ class OutgoingQueue:
         return (entry for entry in self.entries if entry.message.transaction)
 
     def before(self, entry: Outgoing) -> int:
-        """Return the TxSequenceNumber of the last transactional message before this one that is still here; 0 if there
-        is none.
+        """Return the TxSequenceNumber of the nearest earlier transactional message that is still in the queue; 0 if
+        there is none.
         """
         number = 0
         for other in self.transactional():

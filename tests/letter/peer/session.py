@@ -253,7 +253,7 @@ class Session:
                 self.send(SessionAck(SessionHeader(before, 0, 0, *counts, header.window_size)))
 
     def _held(self) -> float:
-        """Return the time until which the flags wait for their messages to be acknowledged."""
+        """Return the time until which the flags are held back so that their messages are acknowledged first."""
         return self.ack_due if self.to_acknowledge else -inf
 
     def next_ack(self) -> float:
@@ -261,7 +261,9 @@ class Session:
         return min(due, max(self.flags_due, self._held()) if self.persisted else inf)
 
     def _header(self, window: int | None = None) -> SessionHeader:
-        """Acknowledge all messages, and as many recoverable ones as there are bits in the flags.  [MS-MQMQ] 2.2.20.4"""
+        """Return a header that acknowledges all messages, and as many recoverable ones as the flags have bits.
+        [MS-MQMQ] 2.2.20.4
+        """
         now, switches = self.peer.now(), self.peer.switches
         lowest = self.persisted[0] if self.persisted and self.flags_due <= now else 0
         told = [n for n in self.persisted if lowest and n - lowest < FLAGS]

@@ -1,5 +1,5 @@
-"""The data that outlives a peer, in one JSON file: everything that MUST survive by [MS-MQQB] 3.1.1.3, and nothing
-express.
+"""The data that outlives a peer, in one JSON file: everything that MUST survive according to [MS-MQQB] 3.1.1.3, and
+nothing express.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The places where the specification can be read in two ways, and the way in which this peer reads it.
 
 Each switch is off if the peer reads the text as mqproto does, and on if the peer reads it the other way. `reading` is
-the number of the question in mqproto/conformance.toml. It is 0 for behavior that is not a matter of reading, but that a
-peer may meet.
+the number of the question in mqproto/conformance.toml. It is 0 for behavior that does not depend on a reading, but that
+a peer may encounter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_keys(reading: int, section: str, otherwise: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """All switches: those for readings, in the order of these, and then those that are not about readings."""
+    """All switches: those for readings, in the order of the readings, and then those that are not about readings."""
 
     session_ack_size_short: bool = switch(
         1, "[MS-MQMQ] 2.2.19.1", "PacketSize of a SessionAck is 20: a SessionHeader is never counted"

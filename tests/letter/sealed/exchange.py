@@ -1,6 +1,6 @@
 """Our node and a letter peer, both with keys: the outcomes of messages that are encrypted, signed, or both.
 
-In each direction, one message is sent for each wish to a transactional queue, and one to an express queue. Each outcome
+For each wish, one message is sent in each direction to a transactional queue, and one to an express queue. Each outcome
 is recorded: the message arrived whole, with its kind of signature; it arrived altered; or it was refused, with a class.
 """
 
@@ -96,7 +96,7 @@ BY_PEERS: Final = {
     "signed, MD2": Wish(kind=SIGNED_20, hash_algorithm=MD2),
     "signed, MD4": Wish(kind=SIGNED_20, hash_algorithm=MD4),
 }
-"""Wishes for messages that our node does not send, so that only the peer sends them."""
+"""Wishes for messages that our node does not send; only the peer sends them."""
 
 WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("AES")]
 ASKS: Final[dict[str, dict[str, object]]] = {
@@ -259,7 +259,7 @@ class Exchange:
     async def node_sends(self, wishes: Mapping[str, Wish]) -> None:
         """Send our node's messages; the peer reports which of them arrived and which it refused.
 
-        Our node has to have been told the same.
+        Our node must have been told the same.
         """
         peer, client = self.peer, self.client
         before = len(peer.refusals)
@@ -306,8 +306,8 @@ class Exchange:
         await client.send_many(",".join(f"letter\\private$\\{each}" for each in names), [draft])
 
     async def _heard_by_ours(self, client: Client, wishes: Mapping[str, Wish]) -> None:
-        """Check what the peer reports about each message: to the administration queue, and by FinalAcks if it
-        refuses.
+        """Check that the peer has reported each outcome: to the administration queue, and by a FinalAck for each
+        refusal.
         """
         expected: Counter[tuple[str, str]] = Counter()
         letters: set[tuple[str, str]] = set()

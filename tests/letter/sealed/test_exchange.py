@@ -25,7 +25,7 @@ from .test_protection import OF_KEYS
 SAME: Final = ""
 SIGNATURE, ENCRYPTION = "NACK_BAD_SIGNATURE", "NACK_BAD_ENCRYPTION"
 UNREADABLE: Final = f"{ENCRYPTION}|altered"
-"""A pattern for the outcome of a wrong decryption; even then, the padding is valid once in 256 times."""
+"""A pattern for the outcome of a wrong decryption; even then, the padding looks valid one time in 256."""
 UNPROVED: Final = f"{ENCRYPTION}|{SIGNATURE}"
 CASES: Final[dict[str, Mapping[str, str]]] = {
     "simple_blob_256": {"AES-256": ENCRYPTION, "RC4-128, signed": ENCRYPTION, "signed": SAME},
@@ -73,8 +73,8 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
 }
 """The outcomes of messages for each switch, and for peers with other keys.
 
-They hold in both directions and for both queues unless a case says more. An outcome is a pattern, or the same as
-without the switch. An altered message is never reported as signed.
+Each holds in both directions and for both queues unless the case is more specific. An outcome is a pattern, or `SAME`:
+what it is without the switch. An altered message is never reported as signed.
 """
 SIGN: Final = (SIGNED_20, SHA_512)
 REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {

@@ -98,7 +98,7 @@ def verdicts() -> list[str]:
 
 
 class Asked(dict[Any, Ruling]):
-    """The rules; it records for which cases they were looked up."""
+    """The rules, which record the cases for which they were looked up."""
 
     def __init__(self) -> None:
         super().__init__(RULES)

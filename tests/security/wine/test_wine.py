@@ -74,9 +74,9 @@ def bodies(seed: str) -> list[bytes]:
 
 
 def effective_bits(provider: Provider, number: int) -> int:
-    """Return the effective bits for RC2; 0 for other algorithms.
+    """Return the number of effective bits for RC2; 0 for other algorithms.
 
-    They are the key's length, but Wine uses another number unless it is told.
+    It is the key's length, but Wine uses another number unless it is told this one.
     """
     return provider.session_key_bits if number == RC2 else 0
 
@@ -155,7 +155,7 @@ def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: 
 def test_a_salt_of_zeros_is_another_key_and_wine_is_no_witness_of_the_default(
     wine: Oracle, theirs: dict[str, PublicKey]
 ) -> None:
-    """In Microsoft's documentation, 11 zero bytes follow a 40-bit key unless CRYPT_NO_SALT is given."""
+    """According to Microsoft's documentation, 11 zero bytes follow a 40-bit key unless CRYPT_NO_SALT is given."""
     base = provider_by_word("base")
     key = new_session_key(base, RC2)
     blob = simple_blob.encode(seal_session_key(key, theirs["base"]))

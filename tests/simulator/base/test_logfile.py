@@ -83,7 +83,7 @@ def test_what_the_process_says_on_stderr_goes_to_the_newest_file(tmp_path: Path)
 
 
 def test_lines_that_find_no_room_are_counted_and_end_nobody(tmp_path: Path) -> None:
-    """A limit on the size of this process's files stands for a full disk."""
+    """A limit on the size of this process's files stands in for a full disk."""
     path = tmp_path / "a.log"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with LogFile(path) as file:

@@ -35,7 +35,7 @@ from tests.simulator.typed import forked_programs
 with forked_programs():
     main()
 """
-"""`mqproto run` with forked nodes, which is used in all tests except that of a node that cannot start."""
+"""`mqproto run` with forked nodes, which is used in all tests except the one about a node that cannot start."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def wait_for(running: Running, queue: str, count: int) -> None:
 
 
 def wait_until_acknowledged(running: Running) -> None:
-    """Wait until the sender waits for nothing more about `orders`; the consumer may be done before the OrderAck
+    """Wait until the sender has nothing more to wait for in `orders`; the consumer may finish before the OrderAck
     arrives.
     """
 
@@ -382,8 +382,8 @@ def sessions_of_the_sender(running: Running) -> int:
 def connected(running: Running) -> int:
     """Wait until a node has a session; it opens one when it has something to send.
 
-    Return the number of its sessions: after a kill, the node and its neighbors may have called each other at the same
-    time.
+    Return the number of its sessions. There may be several: after a kill, the node and its neighbors may have called
+    each other at the same time.
     """
     running("send", "orders", "-b", "opens the way")
     assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
@@ -476,8 +476,8 @@ def test_a_node_that_a_run_does_not_know_yet_is_started_with_the_others(
 
 
 def newer_file(running: Running, folder: Path) -> tuple[Path, str]:
-    """Write a file that has one node and one queue more than a run; return its path, and the command that restarts the
-    run.
+    """Write a file that has one node and one queue more than the running topology; return its path, and the command
+    that restarts the run.
     """
     newer = folder / running.file.name
     newer.write_text(

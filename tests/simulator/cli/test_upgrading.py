@@ -95,7 +95,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the path of the program as it was in that commit."""
+    """Return the path of the program as it was in the commit EARLIER."""
     folder = tmp_path_factory.mktemp("earlier")
     known = ("git", "-C", ROOT, "cat-file", "-e", EARLIER)
     if subprocess.run(known, check=False, capture_output=True).returncode:

@@ -462,9 +462,7 @@ async def test_what_a_transaction_sends_is_there_if_it_commits_and_only_then(cli
 async def test_a_client_goes_on_with_a_node_that_was_killed_and_each_operation_is_carried_out_once(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Duplicate Operation Detection Support: an operation may be repeated without harm; its outcome remains the first
-    one.
-    """
+    """Duplicate Operation Detection Support: an operation may be repeated without harm; it keeps its first outcome."""
     node = NodeProcess(topology, "destination", tmp_path)
     await node.start()
     taken: list[int] = []

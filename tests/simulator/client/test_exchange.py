@@ -59,7 +59,7 @@ async def test_all_who_wait_are_told_that_the_journal_is_full(topology: Topology
 
 
 async def test_what_the_journal_could_not_take_leaves_no_gap(topology: Topology, tmp_path: Path) -> None:
-    """Duplicate Operation Detection Support: identifiers are consecutive; otherwise, reused ones are taken for old
+    """Duplicate Operation Detection Support: identifiers are consecutive; otherwise, reused ones would be taken for old
     ones.
     """
     async with (

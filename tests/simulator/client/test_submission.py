@@ -54,8 +54,8 @@ for line in sys.stdin:
 class Death(trio.abc.Instrument):
     """Ends the process as a kill would, after a given number of steps of its tasks.
 
-    With a delay, the process ends that much later. Without one, it ends after it has next sent something, and before it
-    hears the answer.
+    With a delay, the process ends that much later. Without one, it ends after the next time that it sends something,
+    and before it hears the answer.
     """
 
     def __init__(self, steps: int, delay_s: float) -> None:
@@ -157,7 +157,7 @@ def lives(socket: Path, folder: Path) -> Iterator[Lives]:
 async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles(
     what: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are 1,000 messages, and 200 kills with `make kills`.  Duplicate Operation Detection Support"""
+    """There are 1,000 messages and 20 kills, or 200 kills with `make kills`.  Duplicate Operation Detection Support"""
     repeated = 0
     invoke = Performers.invoke
 
@@ -318,7 +318,7 @@ async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(t
 
 
 def forget(store: Path, topology: Topology, invoker: bytes) -> None:
-    """Make the store forget an invoker, as a node does that has waited long enough."""
+    """Make the store forget an invoker, as a node that has waited long enough does."""
     node = topology.node_named("destination")
     with Store(places.store_path(store, node.name), node.guid) as opened:
         opened.load()

@@ -408,7 +408,7 @@ The peak of a finished child would include its parent's memory.
 
 @pytest.mark.long
 def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
-    """The default capture, of 24 MB, contains more messages than a quarter of each limit on what is remembered."""
+    """The default capture has 24 MB; its messages exceed a quarter of each limit on what is remembered."""
     path = tmp_path / "large.pcapng"
     packets = write_capture(path, int(os.environ.get(LARGE, "24_000_000")), body_bytes=200)
     command = [sys.executable, "-c", WITH_ITS_PEAK, "decode", "-", "--summary", "--json"]

@@ -1,4 +1,4 @@
-"""The judgment on answers to a connection request, whatever the answers are."""
+"""How answers to a connection request are judged, whatever they contain."""
 
 from __future__ import annotations
 

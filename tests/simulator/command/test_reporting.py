@@ -23,7 +23,7 @@ from tests.captures.pipeline.rotation import rotation
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tables of a sample."""
+    """The folder that contains a sample's tables."""
     return Path(sample("gap-held", tmp_path_factory.mktemp("reporting")).folder)
 
 

@@ -23,7 +23,7 @@ from tests.simulator.running import Log, running_with_client, until
 
 
 class Desk(NamedTuple):
-    """A node with messages in a queue, a client of the node, and a client of a console."""
+    """A client of a node that has messages in a queue, a client of a console, and a log."""
 
     node: Client
     console: httpx.AsyncClient

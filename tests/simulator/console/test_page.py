@@ -80,7 +80,7 @@ def desk(running: Desk) -> Desk:
 
 
 def rows(desk: Desk, section: str) -> dict[str, dict[str, str]]:
-    """Return the content of a table: the text of each cell, by the key of its row and the meaning of the cell."""
+    """Return the content of a table: the text of each cell, keyed by its row's key and its own field name."""
     found: dict[str, dict[str, str]] = desk.browser.evaluate(
         f"Object.fromEntries([...document.querySelectorAll('#{section} tbody tr')].map((row) => [row.dataset.key, "
         "Object.fromEntries([...row.cells].filter((cell) => cell.dataset.field).map((cell) => "
@@ -307,7 +307,7 @@ new MutationObserver((changes) => changes.forEach(({ target, type }) => {
 
 
 def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) -> None:
-    """A screen reader would read a live region again whenever it changes, and the element that has the focus."""
+    """A screen reader would read a live region, or the element that has the focus, again whenever it changes."""
     focused = "document.activeElement.textContent"
     crossed = "document.querySelector('#sessions [data-field=crossed]').textContent"
     desk.typed("purge", r"destination\orders")
@@ -343,7 +343,9 @@ def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) 
 
 @pytest.fixture(scope="module")
 def busy(running: Desk) -> Iterator[str]:
-    """Make a cut link, a failed message, and an application that holds two messages; yield the identifier of one."""
+    """Set up a cut link, a failed message, and an application that holds two messages; yield the identifier of one of
+    these two.
+    """
     running.typed("purge", r"destination\orders")
     sent = running.typed(
         "send", "orders", "-b", "x", "--transactional", "--label", "held", "--count", "5", "--dead-letter"

@@ -115,7 +115,7 @@ async def test_one_request_is_one_trace_from_the_producer_to_the_service(
 
 
 async def test_a_gateway_takes_what_it_takes_without_traces(topology: Topology, tmp_path: Path) -> None:
-    """If a message has no room for a trace, it goes without one; it is not refused because of that."""
+    """A message that has no room for a trace is accepted, and goes without one."""
     full = {f"ce-{number}": "1" for number in range(HEADERS_LIMIT)}
     async with (
         collecting() as collector,

@@ -124,7 +124,7 @@ class Peer:
 class Bounds(Peer):
     """A sound peer that limits one host for a time: it closes `count` connections from there without a word.
 
-    after: the number of connections from that host that it serves before that.
+    after: the number of connections from that host that it serves first.
     """
 
     def __init__(self, after: int, count: int, host: str = "127.0.0.1") -> None:
@@ -154,7 +154,7 @@ async def serving(peer: Peer) -> AsyncIterator[str]:
 
 
 class HangsOnAGap(Peer):
-    """It waits for the predecessor of a transactional message, and neglects everything else."""
+    """A peer that waits for the predecessor of a transactional message, and neglects everything else."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.transaction is not None and message.transaction.previous_tx_sequence_number:
@@ -163,7 +163,7 @@ class HangsOnAGap(Peer):
 
 
 class AnswersGarbage(Peer):
-    """It is confused by an OrderAck for a sequence that it never began, as KB 830639 reports of another queue
+    """A peer that is confused by an OrderAck for a sequence that it never began, as KB 830639 reports of another queue
     manager.
     """
 
@@ -172,7 +172,7 @@ class AnswersGarbage(Peer):
 
 
 class AcknowledgesBeyond(Peer):
-    """It counts a message twice if the message asks for an acknowledgment."""
+    """A peer that counts a message twice if the message asks for an acknowledgment."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.properties.acknowledge_arrival:
@@ -181,7 +181,7 @@ class AcknowledgesBeyond(Peer):
 
 
 class ServesOneClient(Peer):
-    """A second connection has to wait."""
+    """A peer that makes a second connection wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class ServesOneClient(Peer):
 
 
 class HangsForAll(Peer):
-    """Half a packet blocks all clients, because the peer waits for the rest of it."""
+    """A peer that waits for the rest of half a packet, and so blocks all clients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,9 @@ class HangsForAll(Peer):
 
 
 class AnswersTwice(Peer):
-    """It accepts a second EstablishConnection in an open session, where 3.1.5.3 requires it to close."""
+    """A peer that accepts a second EstablishConnection in an open session, where 3.1.5.3 requires it to close the
+    connection.
+    """
 
     async def received(self, session: Session, data: bytes) -> bytes:
         if session.is_open and len(data) == 572:
@@ -236,7 +238,7 @@ class AnswersTwice(Peer):
 
 
 class NeverCloses(Peer):
-    """It stays silent where it should close the connection."""
+    """A peer that stays silent where it should close the connection."""
 
     async def received(self, session: Session, data: bytes) -> bytes:
         answers = await super().received(session, data)
@@ -246,7 +248,7 @@ class NeverCloses(Peer):
 
 
 class ForgetsCounts(Peer):
-    """After two express messages, its SessionAcks claim that it has sent one, although it has sent none."""
+    """A peer whose SessionAcks claim, after two express messages, that it has sent one, although it has sent none."""
 
     def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
         if session.data.message_received_count > session.data.recoverable_message_received_count + 1:
@@ -262,7 +264,7 @@ def _counted(packet: bytes) -> bytes:
 
 
 class DiesForGood(Peer):
-    """It crashes, and is not started again."""
+    """A peer that crashes, and is not started again."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.transaction is not None:
@@ -277,7 +279,7 @@ class DiesForGood(Peer):
 
 
 class CrashesOn(Peer):
-    """Its parser crashes on a class of packets."""
+    """A peer whose parser crashes on a class of packets."""
 
     def __init__(self, is_deadly: Callable[[dict[str, Any]], bool]) -> None:
         super().__init__()

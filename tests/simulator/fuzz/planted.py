@@ -44,8 +44,8 @@ class Memory:
 
 
 def open_message(packet: bytes) -> tuple[Memory, int, int, int]:
-    """Return the memory, the offset of the optional headers, and both flag words; everything before that is properly
-    checked.
+    """Return the memory, the offset of the optional headers, and both flag words; everything before those headers is
+    properly checked.
     """
     memory = Memory(packet)
     memory.require(0, BASE_SIZE + FIXED_USER_SIZE)
@@ -187,4 +187,4 @@ LEAST: Final[dict[Bug, int]] = {
     announced: _HEADERS + 4,
     counted: _HEADERS + PROPERTIES_SIZE + 12,
 }
-"""The smallest number of bytes that shows each bug: the headers up to it, and nothing else."""
+"""For each bug, the size in bytes of the smallest packet that shows it: the headers up to the bug, and nothing else."""

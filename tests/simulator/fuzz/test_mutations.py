@@ -193,7 +193,7 @@ def rules() -> set[tuple[str, str]]:
 
 @pytest.mark.long
 def test_every_rule_of_every_layout_is_broken_by_some_single_mutation() -> None:
-    """So the mutations try every check that a parser may have forgotten."""
+    """The mutations therefore exercise every check that a parser may have forgotten."""
     unbroken = rules()
     for packet in examples():
         for mutant in mutants(packet):

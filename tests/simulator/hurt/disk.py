@@ -78,8 +78,8 @@ class FailingDisk:
         os.close(file)
 
     def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
-        """From now on, let `passing` calls pass that change files whose paths begin with `begins`, before the
-        trouble.
+        """From now on, let the first `passing` calls that change files whose paths begin with `begins` succeed; then
+        the trouble begins.
         """
         self._page[: ORDERS.size] = ORDERS.pack(
             1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)

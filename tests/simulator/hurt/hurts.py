@@ -127,7 +127,7 @@ def _flip(scene: Scene, node: str, path: Path, at: int, what: str = "") -> Done:
 
 
 def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
-    """Flip a bit of a file, between two given fractions of the length of its used bytes."""
+    """Flip a bit of a file, at a point between two given fractions of the file's used length."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind)

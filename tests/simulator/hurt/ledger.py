@@ -122,7 +122,8 @@ class Account:
     Attributes:
         accepted: the phase of each message that a producer was told is accepted, keyed by label, in order.
         uncertain: the messages that were being handed in when the node died: each may come once or not at all.
-        received: the places, digests and phases of what was received, keyed by label; in the order of the consumers.
+        received: the places, digests and phases of what was received, keyed by label, in the order in which consumers
+            received it.
         unanswered: the labels and places of messages that a consumer was committing when the node died: they may come
             again.
         order: the places and labels of received messages, in the order in which they were received.

@@ -67,7 +67,7 @@ PATIENCE_S: Final = 10.0
 """How long, in seconds, a client waits for a node that ends meanwhile."""
 LOOK_S: Final = 0.05
 EMPTY_S: Final = 0.15
-"""The seconds of silence after which nothing more will arrive, if nothing waits for anybody."""
+"""The seconds of silence after which nothing more will arrive, if no message is held or still to be sent."""
 QUIET_S: Final = 3.0
 """The seconds of silence that are needed if something still waits: more than a resend takes."""
 LONGEST_S: Final = 20.0
@@ -115,7 +115,7 @@ class Processes:
         return self.elsewhere.get(name, self.folder)
 
     def is_up(self, name: str) -> bool:
-        """Whether a node is running. One that has ended by itself has printed the reason."""
+        """Whether a node is running. A node that has ended by itself has printed the reason."""
         process = self._running.get(name)
         if process is None:
             return False
@@ -274,7 +274,9 @@ class Processes:
         trio.run(calm)
 
     async def _look(self) -> tuple[str, bool]:
-        """Return a description of what waits where, and whether nothing waits for anybody."""
+        """Return a description of all queues, and whether no node has failed, and no message is held or still to be
+        sent.
+        """
         seen, waits = [], False
         for name in NAMES:
             if not self.is_up(name):

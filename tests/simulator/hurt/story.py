@@ -31,11 +31,11 @@ FIRST_FURTHER: Final = 50_000
 class Plan(NamedTuple):
     """The random choices for one trial, made before anything happens.
 
-    kill_after: the number of commits and sends since the process's last start after which it dies; None for an orderly
-        end.
+    kill_after: the number of commits and sends, since the process last started, after which it dies; None for an
+        orderly end.
     waits: the places where messages are left waiting.
     copies: whether a copy of an earlier moment is needed; node processes are ended for it.
-    copy_stopped: whether the copy is of stopped nodes, or of killed ones.
+    copy_stopped: whether nodes are stopped for the copy; if not, they are killed.
     trouble, passing: the failure of `victim`'s disk, and the number of calls that pass before it.
     starts_anew: whether the node is started again in the meantime.
     """

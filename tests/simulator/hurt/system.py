@@ -68,7 +68,7 @@ PLACES: Final = {
 CONSUMER: Final = 1
 CALM_MS: Final = 3_000
 QUIET: Final = 4
-"""The number of periods of CALM_MS without a chunk on a wire that show that nothing more will arrive."""
+"""How many periods of CALM_MS without a chunk on any wire show that nothing more will arrive."""
 CALMS: Final = 30
 
 

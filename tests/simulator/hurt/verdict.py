@@ -36,7 +36,7 @@ FAILURES: Final = frozenset({Outcome.SILENT, Outcome.STUCK, Outcome.REFUSED, Out
 
 
 class Difference(NamedTuple):
-    """A message that is not exactly once, unaltered and in order at the place where it has to be.
+    """A message that did not arrive exactly once, unaltered and in order at the place where it has to be.
 
     how: lost, doubled, altered, out of order, unknown.
     """
@@ -76,7 +76,9 @@ def differences(account: Account, seed: int) -> Iterator[Difference]:
 
 
 def _out_of_order(account: Account) -> Iterator[Difference]:
-    """Yield the orders that overtook others. A repeated order counts as doubled; only its first arrival counts here."""
+    """Yield the orders that later ones have overtaken. A repeated order counts as doubled; only its first arrival
+    counts here.
+    """
     places = {label: place for place, label in enumerate(account.accepted)}
     newest, seen = -1, set[str]()
     for queue, label in account.order:

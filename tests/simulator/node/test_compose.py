@@ -1,4 +1,6 @@
-"""The page for users of compose files: what its YAML says, and whether its services, run as processes, do so."""
+"""The page for users of compose files: what its YAML says, and whether its services, run as processes, behave
+accordingly.
+"""
 
 from __future__ import annotations
 

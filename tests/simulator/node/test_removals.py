@@ -1,4 +1,4 @@
-"""A failed message that leaves its queue is written to the log before the store forgets it, whoever takes it."""
+"""Whoever takes a failed message from its queue, the log has the message before the store forgets it."""
 
 from __future__ import annotations
 

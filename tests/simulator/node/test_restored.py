@@ -307,7 +307,7 @@ for delay_s in map(float, sys.argv[2:]):
 
 
 async def live(topology: Topology, folder: Path) -> int:
-    """Run a node, and a client that sends messages all the time and notes their identifiers."""
+    """Run a node, and a client that constantly sends messages and records their identifiers."""
     from mqproto.simulator.node.node import run_node
 
     with (folder / "node.log").open("a") as log, (folder / "sent").open("ab", buffering=0) as sent:
@@ -326,7 +326,7 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Return delays before kills, in seconds: many are within the start, some are much longer.
+    """Return delays before kills, in seconds: many of them end while the node is starting, and some are much longer.
 
     Every tenth delay is 0, which means that the kill comes once something was sent, however long that takes.
     """

@@ -30,7 +30,9 @@ from tests.examples import a_user_message
 from tests.simulator.running import DESTINATION, Log, running, until, until_sent
 
 TAIL_BYTES = 100
-"""The size of the last part of a large packet, which arrives at the same moment as those of other packets."""
+"""The size in bytes of the last part of a large packet; it arrives at the same moment as the last parts of other
+packets.
+"""
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
@@ -159,7 +161,9 @@ def test_a_share_of_the_reserve_has_room_for_the_largest_batch_of_neighbours() -
 async def test_large_packets_that_end_at_the_same_moment_are_not_told_that_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """The disk has gigabytes; but no batch should have more of these packets than a store without room could take."""
+    """The disk has gigabytes free, but no batch should have more of these packets than a store without room could
+    take.
+    """
     log, topology = Log(), load("fan-in").with_free_ports()
     node = topology.nodes["destination"]
     tails: list[tuple[socket.socket, bytes]] = []

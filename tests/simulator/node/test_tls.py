@@ -818,8 +818,8 @@ async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
 async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_ways(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """stunnel has the certificate of `sender`; it calls `destination` on behalf of `sender`, and is called in its
-    place.
+    """stunnel has the certificate of `sender`; it calls `destination` on behalf of `sender`, and takes calls in
+    `sender`'s place.
     """
     sender, destination = tls_of(pair, "sender"), tls_of(pair, "destination")
     outward = reserved_address()

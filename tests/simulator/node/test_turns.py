@@ -86,7 +86,7 @@ async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_c
 ) -> None:
     """The loop may continue before a feeder runs again.
 
-    If it did, an empty batch with a slow flush used to make a byte seem expensive.
+    In an earlier version, when it did, an empty batch with a slow flush made a byte seem expensive.
     """
     now_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)

@@ -1,4 +1,4 @@
-"""docs/why/way.md: the stations of a message that it names exist, and a message passes them in this order."""
+"""docs/why/way.md: the stations that it names exist, and a message passes them in the order given there."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ END: Final = "that was all: "
 READY: Final = "ready "
 """The beginning of the line that a node in the background prints once it has started."""
 PASSES: Final = "mqproto explain "
-"""The beginning of a command whose report about a connection is true for some seconds, and soon true again.
+"""The beginning of a command whose report about a connection is true only for some seconds, but is soon true again.
 
 On a busy machine, the first look comes too late.
 """

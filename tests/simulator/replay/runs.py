@@ -91,7 +91,7 @@ async def received(client: Client, queue: str, count: int) -> list[ReceivedMessa
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds, if nothing reports that it does."""
+    """Poll a condition until it holds; this is for conditions that nothing reports."""
     while not holds():  # noqa: ASYNC110
         await trio.sleep(LOOK_S)
 
@@ -189,7 +189,7 @@ async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report
 
 
 def to_orders(topology: Topology, *numbers: int, **changes: Any) -> list[UserMessage]:
-    """Return messages from the pair's sender to the destination's orders."""
+    """Return messages from the pair's sender to the destination's queue `orders`."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     names: dict[str, Any] = {
         "source": sender.guid,

@@ -250,7 +250,7 @@ async def test_the_capture_is_played_at_its_own_speed_or_another(
 
 
 def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
-    """Return messages from the pair's destination to the sender's replies."""
+    """Return messages from the pair's destination to the sender's queue `replies`."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     return to_orders(
         topology,

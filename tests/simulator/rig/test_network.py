@@ -255,7 +255,7 @@ async def test_a_link_that_refused_listens_at_the_same_address_when_restored() -
 
 
 class WhileProcessesStart(LinkProxy):
-    """Keeps a copy of each socket, as a process does that is being started, until it executes its program."""
+    """Keeps a copy of each socket, as a process that is being started does until it executes its program."""
 
     copies: ClassVar[list[socket.socket]] = []
 

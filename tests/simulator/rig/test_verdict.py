@@ -1,4 +1,4 @@
-"""In every run, every oracle finds the faults that a faulty node has planted for it; each blank in the table has a
+"""In every run, every oracle finds the faults that are planted for it in a node; each blank in the table has a
 reason.
 """
 

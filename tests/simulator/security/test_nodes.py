@@ -87,7 +87,7 @@ async def received(folder: Path, queue: str = r"shop\orders") -> dict[str, objec
 
 
 async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topology, tmp_path: Path) -> None:
-    """One message is still waiting: it was encrypted for the keys of that time, and has the earlier certificate."""
+    """One message is still waiting: it was encrypted for the earlier keys, and has the earlier certificate."""
     log = Log()
     make = ("keys", "make", "--replace", "--bits", "1024", "--provider", "aes")
     async with running(pair, "office", tmp_path, log):
@@ -120,8 +120,8 @@ async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topolog
 async def test_who_sends_may_hear_of_new_keys_before_the_one_who_has_them(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """A node that is just starting is not told about new keys: it looks at the files before it refuses a message for
-    other keys.
+    """A node that is just starting is not told about new keys: it looks at the files before it refuses a message that
+    was encrypted for other keys.
     """
     async with running(pair, "office", tmp_path), running(pair, "shop", tmp_path):
         await sent(tmp_path, r"shop\orders", "--encrypt", "--body", "before")

@@ -30,7 +30,7 @@ BODY: Final = "a body that nobody on the way is to read"
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
-    """Return the forms that people and programs give some bytes: in both orders, raw, and as text."""
+    """Yield the forms in which people and programs may write these bytes: in both orders, raw, and as text."""
     for data in (secret, secret[::-1]):
         yield data
         yield data.hex().encode()

@@ -112,7 +112,7 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
 
 
 def in_order(state: StoredState) -> StoredState:
-    """Return the state, with those tables sorted that have no order.
+    """Return the state with its unordered tables sorted.
 
     Which places are free again depends on the log; here, all places after the last one in use are free.
     """

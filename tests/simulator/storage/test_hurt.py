@@ -30,7 +30,7 @@ from tests.simulator.storage.batches import in_order, messages_in
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "400"))
 LENGTHS: Final = (17, 38)
-"""The numbers of transactions up to an earlier moment, from which files are restored, and up to the end of the
+"""The numbers of transactions that are done at an earlier moment, from which files are restored, and at the end of the
 process.
 """
 HURTS: Final = (

@@ -173,7 +173,9 @@ test_page_by_page_the_whole_queue_is_read_in_order = settings(max_examples=EXAMP
 
 
 def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
-    """Cut a page as in an old fault: after a row of the log that did not fit, fitting rows of the tables followed."""
+    """Cut a page as an old fault did: after a row of the log that did not fit, it added rows of the tables that did
+    fit.
+    """
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     stored = fitting(contents._tables.messages.waiting(first, last, contents._recent.gone), *limits)
@@ -182,7 +184,7 @@ def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
 
 
 def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
-    """Return rows of the tables only after all rows of the log, as in another fault."""
+    """Return rows of the tables only after all rows of the log, as another old fault did."""
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     recent = contents._recent.messages.between(first, last, page.limit_messages)

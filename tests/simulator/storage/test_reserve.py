@@ -76,7 +76,9 @@ def opened(files: SimulatedFiles, limits: LogLimits = LIMITS) -> Store:
 
 
 def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLARED) -> tuple[Store, int]:
-    """Fill a disk that has `room_bytes` left: return the store, and the number of messages that it accepted before."""
+    """Fill a disk that has `room_bytes` left; return the store, and the number of messages that it accepted until
+    then.
+    """
     store = opened(files)
     store.commit(first)
     files.room_bytes = files.size_bytes + room_bytes
@@ -314,8 +316,8 @@ def test_without_any_room_left_a_commit_is_refused_wholly_and_may_be_tried_again
 def test_whatever_is_committed_on_a_disk_that_is_full_now_and_then_a_store_has_it_also_after_kills(
     data: st.DataObject,
 ) -> None:
-    """A batch is complete or absent, and the tables have any part of the log; a start leaves the log as it is or moves
-    it there.
+    """Each batch is complete or absent. The tables may have any part of the log; a start leaves the log as it is, or
+    moves it to the tables.
     """
     files, model, fresh = new_files(), Disk(), count(1)
     limits = TINY._replace(reserve_bytes=data.draw(st.sampled_from([3_000, 9_000])))

@@ -91,9 +91,8 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 @pytest.mark.long
 @given(data=st.data())
 def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
-    """The store has everything before the record, and reports the record at the start only if the witness is behind.
-
-    No kill leaves the witness behind.
+    """The store has everything before the record, and reports the record at the start only if the witness is behind,
+    which no kill causes.
 
     Any of the record's sectors may be zero, and at least one of them is.
     """

@@ -211,7 +211,7 @@ def test_a_file_has_its_old_name_or_its_new_one_until_the_folder_is_flushed() ->
 
 
 def test_what_is_written_behind_a_flush_that_lasts_comes_after_it() -> None:
-    """So the witness of a log is never ahead of the log."""
+    """This ensures that the witness of a log is never ahead of the log."""
     for kept in (False, True):
         for seed in range(DICE):
             files = with_a_file(seed)

@@ -25,7 +25,7 @@ TROUBLES = (
 )
 """Additional troubles, and for each, whether strangers are admitted.
 
-Either the node in the middle loses most of what it reports to have, or the destination is down.
+Either the node in the middle loses most of the data that it claims to have, or the destination is down.
 """
 
 

@@ -308,7 +308,9 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
 def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_another_way(
     kind: str, fault: Fault
 ) -> None:
-    """Only messages that leave from the node that has the refused one would prove it, so some are sent from there."""
+    """Only messages that leave from the same node as the refused one would prove the refusal, so some are sent from
+    there.
+    """
     links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
     faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
     result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
@@ -327,8 +329,8 @@ def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_an
 def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_word_holds(
     others: tuple[Fault, ...], letters: list[tuple[str, int]]
 ) -> None:
-    """Both reports arrive late, when the message is a dead letter in doubt; b has not saved the first one, and reports
-    it.
+    """Both reports arrive late, when the message is a dead letter in doubt. In one case, b has not saved the first
+    report, and says so.
     """
     faults = (
         Fault(at_ms=50, kind="delete", where="c", for_ms=1_500),
@@ -381,7 +383,7 @@ def test_one_message_that_the_disk_has_otherwise_is_one_message(
 ) -> None:
     """All messages wait at one node when it dies.
 
-    Those that their source still has arrive again; a dead letter reports each of the others.
+    If the source of a message still has it, the message arrives again; if not, a dead letter reports it.
     """
     begins = Fault(at_ms=500, kind="kill", where=where, for_ms=100)  # What its log has is in its tables then.
     faults = [begins, Fault(at_ms=1_000, kind="hurt message", where=where, for_ms=100, value=3)]

@@ -211,7 +211,7 @@ class Application:
         self.told = dict[bytes, bool]()
         """Whether each request was accepted or refused, keyed by body, as far as the application knows."""
         self.doubted = set[bytes]()
-        """The requests of which nobody can know whether they were accepted."""
+        """The requests for which nobody can know whether they were accepted."""
         self.start()
 
     def start(self) -> None:

@@ -171,7 +171,7 @@ def test_nothing_is_kept_for_a_stranger_and_everything_for_a_neighbour() -> None
 
 
 def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_write_anew() -> None:
-    """With the reserve of other worlds, these dead letters would use it up."""
+    """These dead letters would use up a reserve of the size that other worlds have."""
     bursts = [
         to_b("to reach", at_ms=at_ms, count=4, size_bytes=40_000, together=True)
         for at_ms in range(500, 900, 100)
@@ -226,7 +226,9 @@ def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
 
 
 def test_when_a_node_ends_with_what_waited_for_its_flush_the_rest_that_waited_reaches_nobody() -> None:
-    """Two applications send during a flush, and for the first message the disk fails when asked whether it has room."""
+    """Two applications send during a flush, and the disk fails when it is asked whether it has room for the first
+    message.
+    """
     scenario = Scenario(
         seed=5991,
         nodes=("a", "b"),

@@ -1,4 +1,4 @@
-"""Small worlds for tests, each field open to change."""
+"""Small worlds for tests, in which every field can be changed."""
 
 from __future__ import annotations
 

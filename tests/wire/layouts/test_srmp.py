@@ -1,4 +1,6 @@
-"""The headers that follow a set AH: analysts see them, the codec refuses them by name, and false sizes are reported."""
+"""The headers that follow if AH is set: analysts see them, the codec refuses them by name, and false sizes are
+reported.
+"""
 
 from __future__ import annotations
 

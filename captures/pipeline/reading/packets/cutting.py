@@ -1,6 +1,6 @@
 """Cuts the chunks of many streams into packets.
 
-Where nothing is wrong, this is done for all chunks at once, otherwise by mqproto.captures.framing. A packet is
+Where nothing is wrong, this is done for all chunks at once; elsewhere, mqproto.captures.framing does it. A packet is
 identified by its place and its size; everything else about it is looked up in the chunks with its first and its last
 byte.
 """
@@ -55,7 +55,7 @@ _HEAD: Final = np.dtype(
 
 @dataclass(slots=True)
 class Packets:
-    """Packets in the order in which they became readable, a row each, and heads of bytes that begin no packet.
+    """Packets, one per row, in the order in which they became readable, and heads of bytes that begin no packet.
 
     The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket, except these:
 

@@ -174,7 +174,9 @@ class _Cutting:
             self._add(stream, pair.framing(stream), count)
 
     def add(self, pair: OpenPair, epoch: Epoch) -> None:
-        """Add the chunks of a connection's streams, after the chunks of streams that have begun."""
+        """Add the chunks of a connection's streams; the beginning of an unfinished packet comes before its stream's
+        chunks.
+        """
         chunks = epoch.chunks()
         for stream, some in chunks.items():
             framing = pair.framing(stream)

@@ -215,7 +215,7 @@ def _read_next(
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """Return, for each row, the first row from there on that does not simply follow, or is cut.
+    """Return, for each row, the first row from there on that does not simply follow the rows before it, or is cut.
 
     A row simply follows if it continues the bytes of its direction. It does not if it acknowledges more bytes than the
     other direction has reached in these rows.
@@ -441,7 +441,9 @@ class _Said:
         )
 
     def heard(self) -> Iterator[tuple[int | None, int | None]]:
-        """Yield, by place, the arguments of mqproto.captures.net.sender.Sender.hear from the other direction."""
+        """Yield, for each place, the arguments for mqproto.captures.net.sender.Sender.hear that come from the other
+        direction.
+        """
         columns = (self._base, self._reference, self._acknowledged)
         for base, reference, furthest in zip(*(column.tolist() for column in columns), strict=True):
             yield None if base < 0 else base, None if furthest == _NEVER else reference + furthest

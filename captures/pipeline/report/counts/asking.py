@@ -98,7 +98,7 @@ def rows(connection: DuckDBPyConnection, sql: str, /, **values: Any) -> Iterator
 
 
 def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict[int, Spread]:
-    """Return the spread of each thing's durations, by its number; things without a duration are left out.
+    """Return the spread of each thing's durations, keyed by the thing's number; things without a duration are left out.
 
     Args:
         took: rows of `thing` and `took_ns`.
@@ -114,7 +114,7 @@ def courses(
 
     Args:
         went: rows of `thing`, with `began_ns` and, if it is known, `took_ns`. `waits` says that the thing waits from
-            then on; `until_ns` is when that wait is over, if it is. Times outside the steps count in the nearest step.
+            then on; `until_ns` is when that wait ended, if it did. Times outside the steps count in the nearest step.
     """
     values["steps"] = steps._asdict()
     _count(connection, f"select *, step_of(began_ns, $steps) as step from ({went})", values)

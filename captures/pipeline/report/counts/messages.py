@@ -20,7 +20,7 @@ EMBEDDED_LIMIT: Final = 5_000
 """The maximum number of messages that the page lets readers look up, at about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""The page holds all messages only if there are at most this many arrivals for each message of its limit.
+"""The page holds all messages only if the number of arrivals is at most this many times its limit of messages.
 
 HOPS_EACH is the same for hops. Nothing else keeps the text for each message short.
 """

@@ -40,7 +40,7 @@ def sequences(connection: DuckDBPyConnection, labels: dict[str, str]) -> Sequenc
     """Return the number of sequences, and those most worth a look.
 
     Args:
-        labels: the labels of queue managers, by their keys.
+        labels: the labels of queue managers, keyed by the queue managers' keys.
     """
     [counts] = rows(connection, _COUNTS)
     found = Sequences(**counts)

@@ -45,12 +45,12 @@ class Evidence:
     """Further rows about some messages.
 
     histories: rows of HISTORIES.
-    ways: rows of HOPS, by message.
-    arrivals: rows of DUPLICATES by message and receiver, only for arrivals on the message's path.
-    answers: the number of the packet with the receiver's first answer, by series and row.
+    ways: rows of HOPS, keyed by message.
+    arrivals: rows of DUPLICATES, keyed by message and receiver; only those for arrivals on the message's path.
+    answers: the number of the packet with the receiver's first answer, keyed by series and row.
     gaps: rows of GAPS, as selected by _GAP, for sequences on the messages' paths.
-    came: when messages that are missing in gaps reached their destination, by series, source, sequence and number. A
-        packet that was cut may not have shown its number by then.
+    came: when messages that are missing in gaps reached their destination, keyed by series, source, sequence and
+        number. A packet that was cut may not have shown its number by then.
     lossy: the series with losses. Messages that were not seen there may still have existed.
     """
 
@@ -236,7 +236,7 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
 
 
 def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> Place | None:
-    """Return the packet with which a receiver answered at that time; None if it is unknown."""
+    """Return the place of the packet with which the receiver at the end of a hop answered; None if it is unknown."""
     for arrival in arrivals:
         number = found.answers[arrival["series"], arrival["row_id"]]
         seen = None if number is None else places.packet(arrival["series"], number)
@@ -357,9 +357,9 @@ def _verdict(
 
 
 def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
-    """Return where a message whose end was not seen is now.
+    """For a message whose end was not seen, return where it is now.
 
-    If the captures cannot tell, return where the message was last seen.
+    If the captures cannot tell, return where it was last seen.
     """
     where, lost = row["whereabouts"], ""
     if row["outcome"] == Outcome.NOT_KNOWN:

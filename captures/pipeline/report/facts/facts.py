@@ -13,7 +13,7 @@ from mqproto.captures.points import Point
 
 TO_DESTINATION: Final = "source to destination"
 TO_ORDER_ACK: Final = "source to OrderAck"
-"""The name of the durations from when a message is first seen to leave its source until its OrderAck."""
+"""The name of the durations from the first sight of a message leaving its source to its OrderAck."""
 SLOW_SHARE: Final = 0.95
 """The quantile that measures slowness; with it, one lost message does not make everything slow."""
 
@@ -335,7 +335,7 @@ class Messages:
     resent: the messages with the most resends.
     failures: the number of messages refused or expired for each reason, the most frequent reason first.
     every: whether `embedded` has all messages, or only those in the lists.
-    stories: the stories of the embedded messages, by message.
+    stories: the stories of the embedded messages, keyed by message.
     """
 
     count: int = 0
@@ -384,7 +384,7 @@ class Example:
 
     number, place, time_ns, message: describe that packet. They are None if the finding is about no packet; `message` is
         also None if the packet carries no message.
-    others: the places of the other packets on which the finding rests, as far as these were requested, by their
+    others: the places of the other packets on which the finding rests, as far as these were requested, keyed by their
         numbers.
     """
 
@@ -402,7 +402,8 @@ class Example:
 class Found:
     """All findings of one code.
 
-    examples: the first findings. They are more than those that are shown, for the messages that they are about.
+    examples: the first findings. There may be more of them than are shown with the code, because they are also listed
+        with their messages.
     """
 
     severity: str

@@ -72,7 +72,9 @@ def slow_level_ns(course: Course) -> int:
 
 
 def waiting_since_ns(course: Course) -> int | None:
-    """Return the time since which messages were waiting at the end of every step; None if none wait at the end."""
+    """Return since when messages have been waiting at the end of every step; None if none wait at the end of the last
+    one.
+    """
     empty = [step for step, count in enumerate(course.waiting) if count <= 0]
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
         return None
@@ -105,7 +107,7 @@ def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
 
 
 def happened(spell: Spell) -> Iterator[str]:
-    """Yield what happened to connections at that time."""
+    """Yield what happened to connections during a spell."""
     if spell.reset:
         yield "a connection was reset"
     yield from (f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items())

@@ -70,7 +70,7 @@ class Secured(NamedTuple):
         return marks
 
     def told(self) -> dict[str, str]:
-        """Return the claims and proofs in full, by subject."""
+        """Return the claims and proofs in full, keyed by subject."""
         told = {}
         if self.sender_id is not None:
             told["Sender, as it says"] = f"{self.sender_kind or ''} {self.sender_id}".strip()

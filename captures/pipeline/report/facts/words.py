@@ -78,7 +78,7 @@ def size(size_bytes: int) -> str:
 
 
 def rate(count: int, span_ns: int) -> str:
-    """Return the number per second; a dash if there is only one, or if all came at one moment."""
+    """Return a count as a rate per second; a dash if the count is below 2, or if all came at one moment."""
     if count < 2 or span_ns <= 0:
         return "–"
     each_s = count * 10**9 / span_ns
@@ -100,7 +100,7 @@ def gaps_text(sequences: Sequences) -> str:
 def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
     """Return the shell command that shows a packet.
 
-    It shows the packet's message from hop to hop, or else all packets of that millisecond.
+    It shows the packet's message from hop to hop, or else all packets of the same millisecond.
     """
     typed = ["mqproto", "decode", file]
     if message is not None:

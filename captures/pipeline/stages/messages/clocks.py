@@ -105,7 +105,7 @@ class ClockStage:
             self._spans[series, interface] = min(known[0], span[0]), max(known[1], span[1])
 
     def _compare(self, some: Sequence[Event]) -> None:
-        """Note the times of copies.
+        """Record the times of copies.
 
         If two points saw a packet equally often, the first copy at one is the first at the other, and so on.
         """
@@ -124,7 +124,7 @@ class ClockStage:
         self._order(some)
 
     def _order(self, some: Sequence[Event]) -> None:
-        """Note the known order of a message's events.
+        """Record the known order of a message's events.
 
         It crossed its hops one after another, and then it was acknowledged.
         """

@@ -44,8 +44,8 @@ TOLD: Final = {
     "duplicates": ("delivery_count", "verdict", "reason"),
     "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
 }
-"""The columns that this stage makes, by table; all others are copied from the packet. For ARRIVALS, it is the last
-packet.
+"""The columns that this stage makes, keyed by table; all others are copied from the packet, or, for ARRIVALS, from the
+last packet.
 """
 
 
@@ -54,7 +54,8 @@ class _Known:
     """The remembered arrivals of a message at one queue manager.
 
     at: the row of the last packet.
-    completed_by, completed_on: the packet, in this run, with which the receiver answered; its series and connection.
+    completed_by: the packet, in this run, with which the receiver answered.
+    completed_on: the series and connection of that packet.
     is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
     """
 

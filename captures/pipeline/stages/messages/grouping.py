@@ -25,7 +25,7 @@ class Event(NamedTuple):
 
     A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
     first_ns and completed_ns are from ARRIVALS of an earlier run, unseen and ended from CONFIRMATIONS. An event has
-    only the fields that decide something; tables copy the packet's other columns by `at`.
+    only the fields that decide something; tables use `at` to copy the packet's other columns.
 
     at: the row in its batch.
     """

@@ -44,4 +44,4 @@ TOLD: Final = {
         "complete",
     ),
 }
-"""The columns that `histories` makes, by table; all others are copied from the first packet."""
+"""The columns that `histories` makes, keyed by table; all others are copied from the first packet."""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 DRIFT_LIMIT_PPM: Final = 500
 """The limit for a clock's drift. No clock is steered faster than this, and no free-running clock drifts more."""
 SLACK_NS: Final = 1_000
-"""A duration, by which a time written in microseconds may be too early."""
+"""The duration, in nanoseconds, by which a time written in microseconds may be too early."""
 HULL_LIMIT: Final = 64
 """The number of bounds kept on each side. Leaving out others makes the estimate less exact, but it stays valid."""
 BILLION: Final = 10**9

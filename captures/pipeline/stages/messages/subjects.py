@@ -18,7 +18,7 @@ COLUMNS: Final = (*CROSSING_COLUMNS, "kind", *NAMING)
 KEYED: Final = ("subject", "about")
 """The columns that `keyed` puts in place of NAMING."""
 KEY: Final = ("subject",)
-"""The key of the rows of `keyed`: those with the same value in this column come to the same stage, in this order."""
+"""The key of the rows of `keyed`: those with the same value in this column come to the same stage, sorted by ORDER."""
 ORDER: Final = (*KEY, "series", "row_id", "about")
 
 

@@ -106,14 +106,16 @@ class SequenceCount:
 
     place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
     order_rows: the OrderAcks for the highest numbers, and for those before numbers that passed others over.
-    finals: the rows for CONFIRMATIONS of positive FinalAcks by their numbers, the lowest first: the highest, and the
-        highest before each number that passes over what it proves.
+    finals: the rows for CONFIRMATIONS of positive FinalAcks, keyed by their numbers, the lowest first. They are the
+        highest FinalAck, and the highest one before each number that passes over others.
     unseen: numbers that no OrderAck covers yet.
-    returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
+    returning: numbers, with their MessageIDs, whose OrderAck has not reached the messages' source yet; the lowest come
+        first.
     seen, ended: the numbers of all messages, and of those with a FinalAck.
     proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
-    doubtful: numbers with their MessageIDs that the captures have after an OrderAck of a higher number, or that one
-        passed over. It does not prove the arrival of messages that a later one passes over; these may come even later.
+    doubtful: numbers, with their MessageIDs, that the captures show after an OrderAck of a higher number, or that a
+        later message passed over. An OrderAck does not prove the arrival of messages that a later one passes over;
+        these may come even later.
     """
 
     sequence: Sequence
@@ -136,9 +138,9 @@ class SequenceCount:
     ended: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
 
     def remember(self, order: OrderRow) -> None:
-        """Keep an OrderAck, which counts if it comes from the messages' destination; of several alike, the first.
+        """Keep an OrderAck, which counts if it comes from the messages' destination; of several alike, keep the first.
 
-        Beyond the limit, the lowest goes that proves no more than the next; if there is none, the lowest of all.
+        Beyond the limit, discard the lowest one that proves no more than the next; if there is none, the lowest of all.
         """
         rows, passed = self.order_rows, self.sequence.passed
         for place, each in enumerate(rows):
@@ -153,7 +155,9 @@ class SequenceCount:
             del rows[next(idle, 0)]
 
     def hear(self, number: int, row: Row) -> None:
-        """Keep a positive FinalAck in the place of the one before, unless that proves what this one cannot prove."""
+        """Keep a positive FinalAck; it replaces the one before it, unless that one proves something that this one
+        cannot prove.
+        """
         highest = max(self.finals, default=0)
         if number > highest:
             if (
@@ -221,12 +225,12 @@ class SequenceCount:
         ]
 
     def doubt(self, number: int, message_id: int) -> None:
-        """Note a message that an OrderAck covers, but that may have been passed over."""
+        """Record a message that an OrderAck covers, but that may have been passed over."""
         if len(self.doubtful) < NUMBER_LIMIT:
             self.doubtful[number] = message_id
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
-        """Return the counts of a hop at an interface, which begin now if it is new.
+        """Return the counts of a hop at an interface; if the hop is new there, its counts begin now.
 
         Return None if there are too many hops.
         """

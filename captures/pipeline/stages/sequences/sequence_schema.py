@@ -40,9 +40,13 @@ CONFIRMATIONS: Final = pa.schema(
         ("ended", INTEGER),
     ]
 )
-"""An OrderAck for one message, or its equivalent: rows to join those of `subjects.keyed`, with the same columns.
+"""An OrderAck for one message, or its equivalent, as a row that joins those of `subjects.keyed` and has the same
+columns.
 
-    kind: OrderAck, or COVERED. sequence_number: the acknowledged number. connection: null if packets that its sender
-        had by then may come later. unseen: the numbers with which the last gaps up to the
-        acknowledged number begin, of messages that were not seen by then. ended: how many before it had a FinalAck.
+kind: OrderAck, or COVERED.
+sequence_number: the acknowledged number.
+connection: null if packets that the acknowledgment's sender had by then may come later.
+unseen: the first numbers of the last gaps up to the acknowledged number. The messages in these gaps had not been seen
+    by then.
+ended: how many messages before the acknowledged one had a FinalAck.
 """

@@ -88,7 +88,7 @@ REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 GAP_LIMIT: Final = 64
-"""The most gaps before an acknowledged number that are told."""
+"""The maximum number of gaps before an acknowledged number that are listed."""
 RANK: Final = 2_000_000
 """The rank of findings about sequences, which come after those about journeys."""
 

@@ -43,7 +43,7 @@ class FirstHop(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """The news in a handshake, which was complete with the packet of this number."""
+    """What was new in a handshake, and the number of the packet that completed it."""
 
     number: int
     client: Endpoint

@@ -446,7 +446,7 @@ _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
 
 
 def _advance(session: _Session, facts: SessionFacts) -> None:
-    """Note how far the handshake has progressed; losses after that do not change this."""
+    """Record how far the handshake has progressed; losses after that do not change this."""
     stage = session.connection.stage
     if session.reached < stage <= Stage.REFUSED:
         session.reached = stage

@@ -82,7 +82,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The acknowledgments, of one kind, of one end's messages; the kind is either received or saved.
+    """The acknowledgments of one end's messages, either all as received or all as saved.
 
     waiting: the messages from before these packets that still wait, the oldest first.
     rows: the rows of the messages among these packets.

@@ -27,7 +27,7 @@ BATCH_ROWS: Final = 65_536
 SENT_ROWS: Final = 1 << 18
 """The number of rows to gather before they are sent."""
 STRETCH_ROWS: Final = 1 << 20
-"""The rows of a series that are put in order at a time, of those of one bucket."""
+"""The number of consecutive rows of a series from which a bucket's rows are put in order at a time."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
@@ -146,7 +146,7 @@ class Gathering:
     """Rows of one task on their way to buckets: sent in large batches, and often enough that few are kept.
 
     Args:
-        by_row: whether their readers take them by `in_order`.
+        by_row: whether the readers of these rows use `in_order`.
     """
 
     def __init__(self, exchange: str, outbox: Outbox, *, by_row: bool = False) -> None:
@@ -178,7 +178,7 @@ class Gathering:
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a bucket by row_id, from the many tasks that gathered them `by_row`."""
+    """Yield the rows of a bucket in the order of row_id; many tasks have gathered them, with `by_row`."""
     for _, some in groupby(batches, lambda rows: rows.column("row_id")[0].as_py() // STRETCH_ROWS):
         rows = pa.concat_batches(list(some))
         yield from pieces([rows.take(pa.array(np.argsort(integers(rows, "row_id"), kind="stable")))])

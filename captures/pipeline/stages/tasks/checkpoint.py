@@ -55,7 +55,7 @@ class Buckets:
     messages: int
 
     def hold(self, wanted: Buckets) -> bool:
-        """Return whether these buckets are enough where the numbers in `wanted` would be right."""
+        """Return whether these buckets are enough, although the numbers in `wanted` would be right."""
         return wanted.connections <= MORE * self.connections and wanted.messages <= MORE * self.messages
 
 
@@ -79,7 +79,7 @@ class Past:
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def lose(self, losses: Losses) -> None:
-        """Note the losses of sessions that are now over."""
+        """Record the losses of sessions that are now over."""
         self.losses |= losses
         for key in list(self.losses)[:-LOSS_LIMIT]:
             del self.losses[key]
@@ -89,14 +89,16 @@ class Past:
 class Checkpoint:
     """The judged results in tables; parts are given by their names.
 
-    form: the form of the saved data. names: a digest of the names of queue managers and queues.
+    form: the form of the saved data.
+    names: a digest of the names of queue managers and queues.
     whole: the series without losses.
-    newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
-    past: the part with a Past. sessions, sequences: the parts with stages, by bucket.
+    newest_ns: the time of the last frame; if several series grew last, that of the series furthest behind.
+    past: the part with a Past.
+    sessions, sequences: for each bucket, the part with its stage.
     waiting: the parts with packets whose relations may still change, by the bucket of their connection.
-    messages: the parts with the rows of open messages, by bucket.
-    arrivals: by bucket, the settled parts of that table.
-    open: parts of tables.
+    messages: for each bucket, the part with the rows of its open messages.
+    arrivals: for each bucket, the settled parts of that table.
+    open: the parts of tables with open results.
     """
 
     form: int

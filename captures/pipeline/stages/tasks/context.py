@@ -141,8 +141,8 @@ class Found:
 class Done:
     """The report of one task.
 
-    saved: the part from which the next run continues. waiting: of sessions, that with packets whose relations may
-        still change.
+    saved: the part from which the next run continues.
+    waiting: for a task of sessions, the part with packets whose relations may still change.
     """
 
     settled: Found = field(default_factory=Found)
@@ -189,7 +189,7 @@ class Out:
         self._findings.send()
 
     def _write(self, table: str) -> None:
-        """Write the rows of a table that are here."""
+        """Write the rows of a table that are still kept."""
         rows = pa.Table.from_batches(self._tables.pop(table))
         stage = f"{self._stage}-{sum(part.table == table for part in self.found.parts)}"
         self.found.parts.append(self._context.part(table, stage, self._number, rows))

@@ -132,7 +132,9 @@ def _placed(rows: pa.Table, places: dict[tuple[int | None, int], tuple[Any, ...]
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int | None, int], tuple[Any, ...]]:
-    """Return the places of the packets that findings are about, by row_id and number, and by number alone."""
+    """Return the places of the packets that findings are about, keyed by row_id and number, and also by number
+    alone.
+    """
     numbers = wanted["number"].unique()
     places: dict[tuple[int | None, int], tuple[Any, ...]] = {}
     for batch in read(part, ("row_id", "number", "framed", *PLACED)):

@@ -28,8 +28,9 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS: Final = "message-rows"
 AGAIN: Final = f"{ROWS} again"
-"""Exchanges of rows, from packets, and from OrderAcks about messages (CONFIRMATIONS). AGAIN has rows from packets of
-earlier runs, of which more is known now."""
+"""The exchanges of rows from packets, and from OrderAcks about messages (CONFIRMATIONS). AGAIN has the rows from
+packets of earlier runs about which more is known now.
+"""
 READ: Final = (opened(ROWS), ROWS, AGAIN)
 """The exchanges that MessageRows reads."""
 LAST: Final = 2**63 - 1

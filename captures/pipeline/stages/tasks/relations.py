@@ -31,7 +31,7 @@ class Related:
     """Takes packets of a bucket of connections, and sends each of them on once its relation is known.
 
     Attributes:
-        waiting: packets whose relations are not known yet, by series.
+        waiting: packets whose relations are not known yet, keyed by series.
 
     Args:
         to_messages, to_sequences: the exchanges to which it sends them.
@@ -46,7 +46,7 @@ class Related:
         self.waiting: dict[str, pa.RecordBatch] = {}
 
     def add(self, packets: pa.RecordBatch) -> None:
-        """Take packets with COLUMNS; those of a series by row_id."""
+        """Take packets with COLUMNS; those of a series are in the order of row_id."""
         for series, rows in _by_series(packets):
             before = self.waiting.get(series)
             self.waiting[series] = rows if before is None else pa.concat_batches([before, rows])
@@ -55,7 +55,7 @@ class Related:
         """Send the packets to which these relations belong.
 
         Args:
-            relations: may also have those of packets that were never added.
+            relations: they may include relations of packets that were never added.
             waits: whether the relations may still change.
         """
         for series, some in _by_series(relations) if self.waiting else ():

@@ -1,5 +1,4 @@
-"""Sends packets to their connections, and makes sessions and the relations of packets to them, with which packets go
-on to their sequences and messages.
+"""Sends packets to their connections, makes sessions, and sends related packets on to sequences and messages.
 
 The rows of one connection are in one bucket.
 """

@@ -23,8 +23,8 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "counts": pa.map_(pa.string(), pa.int64()),
     "findings": pa.list_(FINDING),
 }
-"""The types of columns, by the words that stand for them in texts. None is unsigned, because Delta Lake has no unsigned
-types.
+"""The types of columns, keyed by the words that stand for them in texts. None is unsigned, because Delta Lake has no
+unsigned types.
 """
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
 """The type of texts that are stored as numbers in a dictionary; they take half the time to compare, sort, move and
@@ -74,7 +74,7 @@ UNITS: Final = {
     "_bytes": "bytes",
     "_ppb": "billionths",
 }
-"""The units of columns, by how the names of the columns end; times since 1970 are UTC."""
+"""The units of columns, keyed by the endings of the columns' names; times since 1970 are UTC."""
 _COLUMN: Final = re.compile(r"(?P<names>\w+(?:, \w+)*) +(?P<kind>[a-z]+)(?: +(?P<meaning>.*))?")
 
 

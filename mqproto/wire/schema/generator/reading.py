@@ -246,7 +246,9 @@ class Reader(Writer):
         self.residue = None
 
     def repeated(self, part: Repeated, scope: Scope, target: str) -> None:
-        """Write code that reads items with a separate function: several lists may have the same kind of items."""
+        """Write code that reads items with a separate function, because several lists may have the same kind of
+        items.
+        """
         self.arrive()
         count = self.words(part.count, scope)
         into = f"{target}, at" if self.wanted is None else "at"
@@ -391,7 +393,7 @@ def items_reader(record: Record[Any]) -> Function:
 
 @cache
 def items_checker(record: Record[Any]) -> Function:
-    """Return a function that judges as the one of `items_reader` does, but does not make records."""
+    """Return a function that judges like the one from `items_reader`, but does not make records."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)

@@ -124,7 +124,7 @@ class Writer:
         return name
 
     def calling(self, function: Function) -> str:
-        """Return the name of another function, and note that it must be defined before this one."""
+        """Return the name of another function, and record that it must be defined before this one."""
         if function not in self.calls:
             self.calls.append(function)
         return function.name
@@ -156,7 +156,7 @@ class Writer:
         raise NotImplementedError
 
     def pass_over(self, size: int) -> None:
-        """Note that the code has read or written `size` more bytes."""
+        """Record that the code has read or written `size` more bytes."""
         self.ahead += size
         if self.residue is not None:
             self.residue = (self.residue + size) & 3

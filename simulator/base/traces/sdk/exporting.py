@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from mqproto.base.foreign import shown
 
 SAID_AGAIN_S: Final = 60.0
-"""How many seconds there are, at least, between two log lines about the same collector."""
+"""The minimum number of seconds between two log lines about the same collector."""
 CLOSE_S: Final = 2.0
 """How many seconds a process that is ending waits for the collector."""
 REASON_LIMIT: Final = 300

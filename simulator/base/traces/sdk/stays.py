@@ -74,7 +74,7 @@ class _Stay:
     """A message that is moving.
 
     began_with: the waypoint with which the span began.
-    is_under_way: whether a neighbour or a consumer has yet to answer.
+    is_under_way: whether a neighbor or a consumer has yet to answer.
     is_numbered: whether it has been sent with a place in a sequence.
     """
 
@@ -148,7 +148,7 @@ class Stays:
         stay.is_numbered = stay.is_numbered or (waypoint in _UNDER_WAY and "number" in facts)
 
     def settle(self) -> None:
-        """End the spans of messages that are at rest. Called once all notes of a turn have been taken."""
+        """End the spans of messages that are at rest. This is called once all notes of a turn have been taken."""
         if not self._open:
             return
         now_ns = self._now_ns()

@@ -94,4 +94,4 @@ EXAMPLES: Final[dict[str, tuple[UserMessage, ProtectionColumns]]] = {
         ProtectionColumns(True, "SID", USER, None, None),
     ),
 }
-"""The examples, by description."""
+"""The examples, keyed by description."""

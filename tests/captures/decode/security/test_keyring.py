@@ -39,7 +39,7 @@ from tests.security.keys import CIPHERS, own_key
 
 
 def issued(subject: str, own: KeyPair, issuer: Certificate, by: KeyPair) -> Certificate:
-    """Return a certificate that another one, a certification authority, has issued."""
+    """Return a certificate that was issued by a certification authority, which has the certificate `issuer`."""
     itself = x509.load_der_x509_certificate(self_signed(own, subject, SENT_S, 10).der)
     authority = x509.load_der_x509_certificate(issuer.der)
     made = (

@@ -16,7 +16,7 @@ Fates = dict[int, Sent]
 
 
 def fates(packets: list[SeenPacket]) -> Fates:
-    """Return what is finally known about each message, by its packet."""
+    """Return what is finally known about each message, keyed by the number of its packet."""
     views = judged(packets)
     return {
         seen.number: view.sent

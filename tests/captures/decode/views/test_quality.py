@@ -1,4 +1,4 @@
-"""The gaps of a capture, in words: each is given with its consequences, and there are no words if there are none."""
+"""The gaps of a capture, in words: each gap is given with its consequences, and a capture without gaps has no words."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def start(java: Java, sharing: Sharing, *options: str) -> None:
 
 
 def ended(sharing: Sharing) -> Path:
-    """Return the archive that remains of a session whose Java has written it."""
+    """Return the archive that a session leaves behind once its Java has written it."""
     assert sharing.archive is not None
     sharing.archive.touch()
     return sharing.archive

@@ -1,4 +1,4 @@
-"""Objects that runs keep: every Python and every later version reads them unchanged.
+"""Objects that are kept from run to run: every Python and every later version reads them unchanged.
 
 Foreign bytes do nothing.
 """
@@ -47,7 +47,7 @@ At that time, growth.FORM was 15 and checkpoint.FORM was 10.
 
 
 def things() -> st.SearchStrategy[Any]:
-    """Draw collections of plain values, of other collections, and of objects of ours."""
+    """Draw collections of plain values, of other collections, and of our own objects."""
     plain: st.SearchStrategy[Any] = st.one_of(
         st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.binary(max_size=4)
     )

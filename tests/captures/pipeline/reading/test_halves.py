@@ -1,4 +1,4 @@
-"""The halves of a TAP in two files: the tables have what both show together, whichever file came first."""
+"""The halves of a TAP in two files: the tables contain what both halves show together, whichever file came first."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def first_ns(path: Path) -> int:
 def assert_read_as_one(
     frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int, *, run_by_run: bool = False
 ) -> None:
-    """Check that the result is that of one reader which reads all files, one after another.
+    """Check that the result is that of one reader that reads all files, one after another.
 
     Frames are counted over all files.
     """
@@ -226,7 +226,7 @@ def assert_read_as_one(
 
 
 def all_findings(rows: Rows, last: Rows) -> list[str]:
-    """Return all findings: those in the rows of packets, which are removed, and those at the end."""
+    """Remove the findings from the rows of packets, and return them together with those at the end."""
     return sorted(map(str, [*last, *(finding for row in rows for finding in row.pop("findings"))]))
 
 

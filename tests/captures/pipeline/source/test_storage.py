@@ -197,10 +197,10 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
 
 @pytest.mark.long
 def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: Path) -> None:
-    """The tables may be objects from one run to the next.
+    """The tables may be kept in an object store from one run to the next.
 
-    There are two runs, the remains of the first one, a reader of it, a query, and the removal of files that are no
-    longer needed.
+    This covers two runs, what remains of the first one, a reader of the first one's tables, a query, and the removal of
+    files that are no longer needed.
     """
     paths = [str(path) for path in rotation(tmp_path / "captures", 2)]
     objects.put("started", b"")

@@ -1,4 +1,4 @@
-"""Packets, relations, endings and findings that are judged separately and then joined are those of `mqproto decode`."""
+"""Packets, relations, endings and findings that are judged separately and then joined agree with `mqproto decode`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP for strangers: requests that are slow, large, malformed or too many are ended in a clear way."""
+"""HTTP for strangers: how slow, large, malformed or excessively many requests are ended."""
 
 from __future__ import annotations
 

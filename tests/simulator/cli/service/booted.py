@@ -45,7 +45,7 @@ queue = "orders"
 url = "http://127.0.0.1:{port}/orders"
 """
 HANGS_S: Final = 3
-"""The time in seconds after which systemd considers a node that reports nothing hung; the real unit has a minute."""
+"""How long, in seconds, a node may report nothing before systemd considers it hung; the real unit allows a minute."""
 RELOADS: Final = 2
 PATIENCE_S: Final = 60
 
@@ -147,7 +147,7 @@ class Trial:
         return self.posted.get(timeout=PATIENCE_S) == body
 
     def walls(self) -> dict[str, bool]:
-        """Return which actions root can do in the node's place; nothing but the unit's walls can stop root."""
+        """Return which actions root can take in the node's place; nothing but the unit's walls can stop root."""
         inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
 
         def can(what: str) -> bool:

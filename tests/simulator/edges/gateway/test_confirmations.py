@@ -147,7 +147,7 @@ async def test_what_is_refused_or_deleted_is_a_dead_letter_and_says_why(
 async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """The producer is told the same as it could have asked for.
+    """The producer is told exactly what it could have asked for.
 
     A producer whose URL names a host that the operator has not allowed is refused.
     """
@@ -280,7 +280,7 @@ def confirmation(number: int) -> ReceivedMessage:
 async def test_few_confirmations_are_followed_by_a_wait_for_more(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A group takes two flushes, however many are in it: one of the history, and one of the node."""
+    """A group takes two flushes, however many confirmations are in it: one of the history, and one of the node."""
     node = NodeWithConfirmations([LIMIT, 3, 1])
     async with open_history(places.history_url(tmp_path)) as history:
         reader = ConfirmationReader("the-confirmations", history, node_log(Log(), "gateway"))

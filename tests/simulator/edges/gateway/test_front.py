@@ -245,7 +245,7 @@ async def test_a_queue_is_the_same_however_it_is_called(
 async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
     producer: httpx.AsyncClient, node: Client, chunked: bool, over: int
 ) -> None:
-    """A chunked body is refused while it arrives, any other body because of its headers."""
+    """A chunked body is refused as it arrives; any other body is refused because of its headers."""
     body = bytes(LIMIT_BYTES + over)
 
     async def in_chunks() -> AsyncIterator[bytes]:

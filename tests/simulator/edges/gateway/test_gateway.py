@@ -138,7 +138,7 @@ class Node:
     """The bodies of accepted messages, in order."""
     kept: dict[Ticket, MessageId] = field(default_factory=dict)
     doubts: list[Ticket] = field(default_factory=list)
-    """Messages that the node has forgotten, as another life of the gateway knows."""
+    """Messages from another life of the gateway that the node has forgotten."""
     failure: Exception | None = None
     """The error with which every submission ends."""
     lost: trio.Event = field(default_factory=trio.Event)
@@ -332,8 +332,8 @@ async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_li
 async def test_what_the_node_has_is_accepted_and_the_history_is_told_when_it_can_be(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """From "OSB Rules": the history is away from when the message is queued until its submission has ended, and then
-    comes back.
+    """From "OSB Rules": the history goes away when the message is queued, and comes back after its submission has
+    ended.
     """
     log = Log()
     async with a_gateway(node, storage, log) as gateway:

@@ -79,7 +79,7 @@ def remove_store(folder: Path) -> None:
 
 
 def copy_journal(folder: Path) -> None:
-    """Copy the journal while a gateway has it open, as a kill leaves it."""
+    """Copy the journal while a gateway has it open; the copy is what a kill would leave."""
     for path in folder.glob("the.journal*"):
         shutil.copy(path, folder / path.name.replace("the", "copied"))
 
@@ -218,7 +218,7 @@ async def test_without_the_history_nothing_is_handed_in(topology: Topology, tmp_
 async def test_the_journal_knows_how_far_the_history_has_come(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How far the history has come is written while the gateway runs, because the gateway may be killed."""
+    """The history's progress is recorded while the gateway runs, because the gateway may be killed."""
     monkeypatch.setattr(outlet, "SEEN_EVERY_S", 0)
     now_s = itertools.count()
     seen = property(lambda history: HistorySeen("its life", next(now_s), "here"))

@@ -262,8 +262,8 @@ async def overloaded(topology: Topology) -> AsyncIterator[tuple[GatewayProcess, 
 
 
 async def test_very_many_connections_are_served_or_told_to_come_back(topology: Topology) -> None:
-    """There are 1,300 at once, more than are allowed and than the doorway can hold. Connections that do not fit into
-    the doorway are closed.
+    """There are 1,300 connections at once: more than are allowed, and more than the doorway can hold. Those that do not
+    fit into the doorway are closed.
     """
     told: Counter[int] = Counter()
     async with overloaded(topology) as (process, _):

@@ -62,7 +62,7 @@ def one_with_https(folder: Path) -> dict[str, Any]:
 
 
 def narrow(document: dict[str, Any]) -> None:
-    """Narrow the document to facts that no schema can state, such as which queues exist, and close it so that gaps are
+    """Narrow the document by facts that no schema can state, such as which queues exist, and close it so that gaps are
     found.
     """
 

@@ -1,8 +1,8 @@
 """The document history on SQLite and PostgreSQL: against a model, and with many tasks, many processes, and processes
 that are killed.
 
-It is the history that step 2 of "Summary of Duplicate Detection Process for JMS Triggers" asks, including its notes. In
-"Transactions in OSB. Reliable Messaging.", all servers share it to eliminate duplicates.
+This is the history that step 2 of "Summary of Duplicate Detection Process for JMS Triggers" consults, including its
+notes. In "Transactions in OSB. Reliable Messaging.", all servers share it to eliminate duplicates.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
 async def test_notes_what_a_message_is_the_next_time_with_document_history(
     history_url: str, attempt: Attempt, verdict: Verdict, is_reported: bool, has_resolver: bool
 ) -> None:
-    """Step 2: without an entry, a message is new. Later it is judged by how its processing ended, both by this trigger
-    and by one that starts later.
+    """Step 2: without an entry, a message is new. Later, this trigger and any that starts after it judge the message by
+    how its processing ended.
     """
     async with open_history(history_url) as history:
         record = await history.begin(ORDERS, "id", "trigger")
@@ -490,7 +490,7 @@ async def test_who_is_patient_shares_the_transaction_of_the_next_one(
 async def test_a_call_that_is_given_up_leaves_the_history_idle(
     history_url: str, mock_clock: trio.testing.MockClock
 ) -> None:
-    """Once it span: the time of a call that was gone had come, for ever."""
+    """An earlier version looped forever: it kept waking for a canceled call whose time had come."""
     async with open_history(history_url) as history:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(history.finish, ORDERS, "id", Attempt.SUCCEEDED, patient=True))

@@ -1,5 +1,5 @@
-"""A history is copied to another database and continues there, even if programs use it meanwhile and wherever the
-copying is killed.
+"""A history is copied to another database and continues there, even if programs use it meanwhile, and no matter where
+the copying is killed.
 """
 
 from __future__ import annotations

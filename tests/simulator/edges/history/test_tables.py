@@ -63,7 +63,7 @@ def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history
 
 @pytest.mark.parametrize("since_s", [0.0, 1.8e9])
 def test_a_history_of_layout_2_becomes_one_of_this_once(history_url: str, since_s: float) -> None:
-    """Whether it may have ids without producers' names is still known."""
+    """It is still known whether the history may have ids without producers' names."""
     with closing(Documents(history_url, 100, lambda: 100.0)) as documents:
         documents.carry_out([Finish(ORDERS, "17", 0, Entry.COMPLETED, b"its message id")])
     make_earlier(history_url, since_s)

@@ -1,4 +1,4 @@
-"""When a queue is held, for how long, and which messages' attempts that uses up."""
+"""When a queue is held and for how long, and which messages lose an attempt because of that."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ def message(number: int) -> ReceivedMessage:
 async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever a program dies, the history already knew how the previous message had ended before the next one was
-    tried.
-    """
+    """No matter when a program dies, the history knows how the previous message ended before the next one is tried."""
     transactions: list[list[str]] = []
     carry_out = Documents._transaction
 

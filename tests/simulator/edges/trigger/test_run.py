@@ -259,7 +259,7 @@ async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
 
 
 class Unreliable(HttpConsumer):
-    """A consumer that processes each message once, by its key, and answers at random; at some messages, it has its
+    """A consumer that processes each message once, by its key, and answers at random; for some messages, it has its
     caller killed.
     """
 

@@ -81,8 +81,8 @@ def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
 async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_its_call_is_in_doubt(
     desk: Client, file: Path
 ) -> None:
-    """Duplicate detection, step 2: a message that was started but not completed is in doubt. The first message stays
-    the first.
+    """Duplicate detection, step 2: a message whose processing started but did not complete is in doubt. The first
+    message stays the first.
     """
     consumer = HttpConsumer()
     asked, may_answer, answered = trio.Event(), trio.Event(), trio.Event()

@@ -212,7 +212,7 @@ async def test_what_is_due_in_hours_is_told_then_though_nobody_else_uses_the_his
 
 
 async def told(history: DocumentHistory, sender: str = "gateway") -> list[dict[str, Any]]:
-    """Return the reports of a gateway that are due."""
+    """Return a gateway's reports that are due."""
     return [json.loads(hook.body) for hook in (await history.due(sender, 9)).due]
 
 

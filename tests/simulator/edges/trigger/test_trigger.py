@@ -1,4 +1,4 @@
-"""A trigger calls its consumer, whenever it can be reached, once for each message, in order, whatever fails.
+"""Whatever fails, a trigger calls its consumer once for each message, in order, when the consumer can be reached.
 
 Tests cite "Transactions in OSB. Reliable Messaging" as reliable messaging, and "Summary of Duplicate Detection Process
 for JMS Triggers" as duplicate detection, each with the heading.

@@ -1,4 +1,4 @@
-"""The cost that an attack may cause: each bound is tested when it is just kept, and just exceeded."""
+"""The cost that an attack may cause: each bound is tested at its limit, and just beyond it."""
 
 from __future__ import annotations
 

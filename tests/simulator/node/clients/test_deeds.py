@@ -1,5 +1,5 @@
-"""Who changed what: each order has a line; for messages sent or taken, the first one has a line, and their sum
-has one.
+"""Who changed what: each order has its own log line; of messages sent or taken, one line reports the first, and another
+one their sum.
 """
 
 from __future__ import annotations

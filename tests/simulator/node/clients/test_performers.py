@@ -161,7 +161,7 @@ def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
 
 
 def test_who_has_gone_on_far_in_lives_that_left_nothing_is_not_told_an_old_outcome() -> None:
-    """Nothing is left of the identifiers that express messages had in earlier lives of the node, and number 256 has
+    """Nothing is left of the identifiers that express messages had in earlier lives of the node; number 256 has the
     identifier 0 again.
     """
     machine = Machine()

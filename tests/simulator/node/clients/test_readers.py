@@ -153,7 +153,7 @@ async def test_many_questions_of_a_reader_are_all_answered(
 async def test_a_reader_that_does_not_read_is_not_listened_to(
     topology: Topology, tmp_path: Path, folder: Path
 ) -> None:
-    """Otherwise a few bytes for each question would fill the node's memory with answers."""
+    """Otherwise, questions of a few bytes each would fill the node's memory with answers."""
     log = Log()
     async with running(topology, "shop", tmp_path, log), connect(topology, "shop", tmp_path) as client:
         await client.make("large")
@@ -179,7 +179,7 @@ async def test_a_reader_that_does_not_read_is_not_listened_to(
 
 @contextmanager
 def being(uid: int, gid: int, *groups: int) -> Iterator[None]:
-    """Act as another user towards the kernel during the block, in which nothing may be awaited."""
+    """Make the kernel treat this process as another user's during the block, in which nothing may be awaited."""
     before = os.getgroups(), os.getegid()
     os.setgroups(groups)
     os.setegid(gid)

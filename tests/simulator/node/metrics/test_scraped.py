@@ -179,7 +179,7 @@ async def test_a_node_with_metrics_ends_though_somebody_holds_a_connection(tmp_p
 
 
 def test_metrics_beyond_loopback_are_asked_for(tmp_path: Path) -> None:
-    """A node that listens on an address of its own does not yet allow others to read its metrics."""
+    """A node that listens on an address of its own does not, by that alone, let others read its metrics."""
     node = ("node", "--name", "shop", "--address", written_address(*reserved_address()), "-d", tmp_path)
     done = in_process(*node, "--metrics", "0.0.0.0")
     assert done.status == 2

@@ -22,7 +22,7 @@ MANAGER = Guid(b"s" * 16)
 
 
 class Node:
-    """A node that accepts messages; `fates` tells, by its number, which request fails and how.
+    """A node that accepts messages; `fates` says which requests fail, keyed by their numbers, and how.
 
     After a failure, the client is cut off.
     """

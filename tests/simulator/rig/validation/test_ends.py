@@ -1,4 +1,6 @@
-"""An audit names each way in which a message can end, and names a message as missing if it is lost at that end."""
+"""An audit names each way in which a message can end, and reports a message as missing if the record of that end is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from tests.simulator.typed import in_process
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 AT_LEAST: Final = 25
-"""The number of ways that the requirements ask for."""
+"""The number of ways to end that the requirements ask for."""
 IN_STORES: Final = frozenset(
     {
         End.IN_ITS_QUEUE,
@@ -233,7 +235,7 @@ def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterato
 def lose_packets(store: Path, names: Collection[str]) -> None:
     """Delete a message's rows, or those of its copy; the tables' counts then say that nothing is missing.
 
-    A copy that the message's sender retains stays, because the sender no longer has the message.
+    The copy that the sender keeps until the FinalAck stays: it does not mean that the sender still has the message.
     """
     owned = (
         "SELECT key, message.checksum, final_ack, packet FROM message JOIN queue ON queue = key >> ? "

@@ -241,7 +241,7 @@ def test_the_journals_of_a_nodes_gateways_go_with_its_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No other journals are included, although there is also a node called a-b. If a journal cannot be copied, nothing
-    is.
+    is copied.
     """
     for name in ("a", "a-b"):
         with_messages(tmp_path / f"{name}.sqlite", 1)
@@ -261,8 +261,8 @@ def test_the_journals_of_a_nodes_gateways_go_with_its_store(
 async def test_the_histories_of_a_nodes_gateways_are_of_the_same_moment(
     tmp_path: Path, history_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The copies continue together. If a history is not available, the backup is made without it, and a remark
-    says so.
+    """The copied journals fit the copied history. If a history is not available, the backup is made without it, and a
+    remark says so.
     """
     is_held: list[bool] = []
 

@@ -1,5 +1,5 @@
-"""Each message becomes one line of text that describes its packet for people, and that becomes the same message
-again.
+"""Each message becomes one line of text that describes its packet for people, and can be turned back into the same
+message.
 """
 
 from __future__ import annotations

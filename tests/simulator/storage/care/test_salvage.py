@@ -28,7 +28,7 @@ SEED = 5
 
 
 def content_after(seed: int, length: int) -> Iterator[Content]:
-    """Yield the content after none of a series' transactions, after the first, after the second, and so on."""
+    """Yield the content of a store before the transactions of a series, and after each of them."""
     model = Disk()
     yield {}
     for writes in series(seed, length):

@@ -85,7 +85,7 @@ class Messages:
 
     rows: the rows of the messages in the table; all vectors refer to these rows.
     starts: where each message begins.
-    record_ends: where the bytes that each message's PacketSize counts end.
+    record_ends: where each message ends according to its PacketSize.
     ends: where each message ends, including its SessionHeader.
     fields: the result of a walk by the layout of UserMessages.
     """

@@ -50,7 +50,7 @@ class Table:
         """Put texts or findings into these rows, from a list or an Arrow array.
 
         Args:
-            codes: the item of each row; without it, each row gets its own item, in order.
+            codes: the index of each row's item; without it, each row gets its own item, in order.
         """
         if isinstance(items, list):
             items = pa.array(items, PACKET_SCHEMA.field(name).type)

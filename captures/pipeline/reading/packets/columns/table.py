@@ -1,7 +1,7 @@
 """Turns packets and Pings into rows of PACKET_SCHEMA.
 
-The layouts say where the bytes are and which packets follow the rules, and walk.py reads by them. Rows that the walk
-refuses go through the codec one by one; for them, the codec decides, and words the fault.
+The layouts say where the bytes are and which packets follow the rules; walk.py uses them to read packets. Rows that the
+walk refuses go through the codec one by one. The codec then judges them, and words the fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqproto.wire.schema.record import Record
 OF_A_PING: Final = -1
 """The connection number of a Ping in a SeenPacket."""
 FEW: Final = 32
-"""The largest number of packets that are read faster one by one.
+"""The largest number of packets for which it is faster to read them one by one.
 
 Reading packets all at once takes as long for one packet as for 1,000.
 """

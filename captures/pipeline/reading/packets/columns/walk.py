@@ -1,4 +1,4 @@
-"""The third reader of the layouts: it reads a record of many packets at once, as vectors, not numbers.
+"""The third reader of the layouts: it reads the same record in many packets at once, as vectors rather than numbers.
 
 construct reads a packet by its layout, and the generated codec reads it at the speed of `struct`. Here, a field is read
 in all packets before the next field. `this` expressions work on vectors as on numbers. A rule tells which rows break
@@ -106,7 +106,7 @@ class _Field(NamedTuple):
 
 
 class Fields:
-    """The fields of a layout, by name; all vectors have one item for each row.
+    """The fields of a layout, keyed by name; all vectors have one item for each row.
 
     Rows without a field have 0.
     """

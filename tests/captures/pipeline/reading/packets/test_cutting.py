@@ -80,7 +80,7 @@ def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
 
 
 def scattered(pieces: list[Piece], dice: int) -> Chunks:
-    """Return a stream's chunks, taken from a file that has them in another order."""
+    """Return a stream's chunks, taken from a file that has them in a different order."""
     chunks = from_pieces(pieces)
     at, file = [0] * len(pieces), b"ahead"
     for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):

@@ -66,7 +66,7 @@ def cut_up(data: bytes, segment_bytes: int) -> list[bytes]:
 
 
 def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
-    """Draw the places at which a capture is cut: either some, or one before each frame."""
+    """Draw the places at which a capture is cut: either a few places, or the place before each frame."""
     return st.one_of(st.sets(st.integers(0, len(frames)), max_size=5), st.just(set(range(len(frames)))))
 
 
@@ -104,7 +104,7 @@ def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_on
 
 
 def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
-    """An acknowledgment may be half of all numbers away.
+    """An acknowledgment number may be half of the number space away.
 
     That distance is counted from the other side's numbers or, if none has been seen, from an earlier acknowledgment.
     """

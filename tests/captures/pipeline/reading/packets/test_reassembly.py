@@ -37,7 +37,7 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
 def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
     """Return the chunks of each stream, put in order one segment at a time.
 
-    The code is made to treat no run of segments as long enough.
+    No run of segments counts as long enough to be handled together.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)

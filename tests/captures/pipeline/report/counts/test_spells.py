@@ -1,4 +1,4 @@
-"""Events while something was slow: a reset, a hop without a connection, or no events at all."""
+"""What happened while something was slow: a reset, a hop without a connection, or nothing at all."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ START = 1_700_000_000 * SECOND
 
 
 def read(time_ns: int, offset_ns: int, drift_ppm: float) -> int:
-    """Return the reading, at a given time, of a clock that is ahead by `offset_ns` at START, and gains."""
+    """Return what a clock shows at a given time if it is ahead by `offset_ns` at START, and gains `drift_ppm`."""
     return time_ns + offset_ns + round((time_ns - START) * drift_ppm / 1e6)
 
 

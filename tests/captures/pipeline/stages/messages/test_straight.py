@@ -66,7 +66,7 @@ def test_so_are_those_of_capture_points_with_clocks_of_their_own() -> None:
 
 
 def went_straight(scene: Scene) -> dict[int, bool]:
-    """Return, by identifier, whether each message went straight."""
+    """Return whether each message went straight, keyed by identifier."""
     packets = packet_table(scene.packets)
     found: Analysed = analyse(packets)
     rows = keyed(whole(joined_with(packets, found.tables["relations"])))

@@ -1,4 +1,4 @@
-"""Messages that followed one another are taken at once, and the results stay the same."""
+"""Messages that followed one another are processed together, and the results stay the same."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_only_what_is_new_is_shared_out(hours: Hours, tmp_path: Path) -> None:
 
 
 def assert_anew(folder: Path, paths: list[Path]) -> Tables:
-    """Check that adding the second file makes everything be judged again, with the same results as in one run."""
+    """Check that adding the second file causes everything to be judged again, with the same results as in one run."""
     tables = at_once(folder / "out", paths[:1])
     assert shared_out(tables, paths[1]) > 1
     assert rows_of(tables) == rows_of(at_once(folder / "at once", paths))

@@ -1,4 +1,4 @@
-"""A node's notes about a traced message become spans, each of which lasts as long as the message moves."""
+"""A node's notes about a traced message become spans, each of which lasts while the message is moving."""
 
 from __future__ import annotations
 

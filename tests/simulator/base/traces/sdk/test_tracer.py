@@ -1,4 +1,4 @@
-"""Spans begin where messages come from, their rate is limited, and they name their service."""
+"""Spans are children of the spans that messages name, their rate is limited, and they name their service."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.examples import a_base_header
 
 
 def a_record(*parts: Any) -> Record[Any]:
-    """Return a record with no other fields than those of its layout."""
+    """Return a record with no fields other than those of its layout."""
     names = [part.name for part in parts if part.name]
     return Record(make_dataclass("Loose", names), Layout("[X] 1", *parts))
 
