@@ -77,7 +77,7 @@ def class_name(message_class: int) -> str:
 class Fate:
     """The answers to one message so far.
 
-    acknowledged: whether the neighbor has received the message and, if it is recoverable, has saved it. [MS-MQQB]
+    acknowledged: whether the neighbour has received the message and, if it is recoverable, has saved it. [MS-MQQB]
         3.1.1.6.1
     ordered: whether the message is covered by an OrderAck, or by a positive FinalAck for it or for a later message.
         [MS-MQQB] 3.1.1.6.2, 3.1.5.7

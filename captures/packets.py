@@ -265,7 +265,7 @@ class Totals:
     conflicts: list[tuple[str, str]] = field(default_factory=list)
 
     def see(self, time_ns: int) -> None:
-        """Count the time of a frame."""
+        """Take the time of a frame into account."""
         if not time_ns:
             self.untimed_frames += 1
         elif self.first_ns is None or self.last_ns is None:

@@ -24,7 +24,7 @@ APART_MS: Final = 5
 class Chain(Net):
     """A sender, an intermediate and a destination, each with an in-memory disk, and a consumer that commits.
 
-    There may be further neighbors and further queues of the destination; they are idle, but each has had a message.
+    There may be further neighbours and further queues of the destination; they are idle, but each has had a message.
     Time passes only in `wait`.
     """
 
@@ -123,13 +123,13 @@ class Chain(Net):
         raise AssertionError(f"not done after {limit} turns")
 
     def part(self) -> None:
-        """Make the sender lose the connection to its neighbor."""
+        """Make the sender lose the connection to its neighbour."""
         self.blocked.add(frozenset((SENDER, INTERMEDIATE)))
         self.cut(SENDER, INTERMEDIATE)
         self.run()
 
     def reunite(self) -> None:
-        """Let the sender reach its neighbor again; nothing has been sent yet."""
+        """Let the sender reach its neighbour again; nothing has been sent yet."""
         self.blocked.clear()
         self._advance(self.now.uptime_ms + 10_000)
         self.nodes[SENDER].up.tick(self.now)

@@ -283,7 +283,7 @@ class Net:
             node.up.ping_answered(ping.session, response)
 
     def connect(self, node: Node, session: int, host: str) -> None:
-        """Connect to a neighbor."""
+        """Connect to a neighbour."""
         peer = self.nodes.get(host)
         if peer is None or peer.core is None or frozenset((node.name, host)) in self.blocked:
             node.up.lost(session, "connection refused", self.now)
@@ -393,7 +393,7 @@ def direct(host: str, name: str = "orders") -> Destination:
 
 
 def chain(*names: str, queues: Iterable[QueueDeclaration] = (), settings: Settings | None = None) -> Net:
-    """Return nodes in a row, each connected only to its neighbors; the last one hosts the queues, and all are
+    """Return nodes in a row, each connected only to its neighbours; the last one hosts the queues, and all are
     started.
     """
     net = Net()

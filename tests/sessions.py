@@ -117,7 +117,7 @@ def an_ack(
     recoverable: int = 0,
     window: int = 64,
 ) -> SessionAck:
-    """Return a SessionAck: the neighbor has `received` messages, and has saved those that `flags` marks from
+    """Return a SessionAck: the neighbour has `received` messages, and has saved those that `flags` marks from
     `base` on.
     """
     return SessionAck(

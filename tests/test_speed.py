@@ -3,7 +3,7 @@
 Budgets are multiples of what hand-written code takes to parse the packet, to build it, or, for a message that goes
 through a chain, to do both. They were set about an eighth above the count at that time; versions of Python differ by
 half of that. If a path becomes cheaper, its budget is lowered. The cost of a message must not grow with the number of
-waiting messages, of neighbors or of queues.
+waiting messages, of neighbours or of queues.
 """
 
 from __future__ import annotations

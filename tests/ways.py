@@ -1,6 +1,6 @@
 """The ways in which a message can end, each acted out in a system of whole queue managers.
 
-`a` sends to `c` through `b`; `d` is another neighbor of `b`.
+`a` sends to `c` through `b`; `d` is another neighbour of `b`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def send_to_a_full_queue(net: Net, send: Callable[[int], None], transactional: b
 
 
 def block(*pair: str) -> Callable[[Net, Callable[[int], None], bool], None]:
-    """Let the time to reach the queue, 60 seconds, pass while two neighbors do not hear each other."""
+    """Let the time to reach the queue, 60 seconds, pass while two neighbours do not hear each other."""
 
     def act(net: Net, send: Callable[[int], None], transactional: bool) -> None:
         net.blocked.add(frozenset(pair))

@@ -287,12 +287,12 @@ class Carrier(Alone):
         return self.queue.last_position
 
     def take(self) -> InFlight | Ending:
-        """Let the next message leave for the neighbor, or end because it has expired."""
+        """Let the next message leave for the neighbour, or end because it has expired."""
         entries, over = self.take_run(1, 1)
         return entries[0] if entries else over[0]
 
     def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Ending]]:
-        """Let the next messages, as many as fit, leave for the neighbor, or end if they have expired."""
+        """Let the next messages, as many as fit, leave for the neighbour, or end if they have expired."""
         taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
         return taken
@@ -386,7 +386,7 @@ class Sender(Alone):
             self.put(**changes)
 
     def take_next(self) -> InFlight | Ending:
-        """Let the next message leave for the neighbor, or end because it has expired."""
+        """Let the next message leave for the neighbour, or end because it has expired."""
         entries, over = self.take_run(1)
         return entries[0] if entries else over[0]
 
@@ -399,7 +399,7 @@ class Sender(Alone):
         return taken
 
     def take(self, count: int = 1) -> list[InFlight]:
-        """Let messages leave for the neighbor; none of them may have expired."""
+        """Let messages leave for the neighbour; none of them may have expired."""
         entries = []
         for _ in range(count):
             taken = self.take_next()

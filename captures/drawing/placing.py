@@ -172,7 +172,7 @@ def ranks(ways: Sequence[Way]) -> dict[str, int]:
 
 
 def _groups(ways: Sequence[Way]) -> list[list[str]]:
-    """Return queue managers grouped by distance, and ordered by their neighbors so that paths seldom cross."""
+    """Return queue managers grouped by distance, and ordered by their neighbours so that paths seldom cross."""
     neighbours: dict[str, list[str]] = {}
     for way in ways:
         neighbours.setdefault(way.from_key, []).append(way.to_key)

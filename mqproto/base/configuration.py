@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
 WINDOWS_REMEMBERED: Final = 4
-"""The minimum number of windows of messages to remember for one neighbor: two of express and two of recoverable
+"""The minimum number of windows of messages to remember for one neighbour: two of express and two of recoverable
 messages.
 """
 PAGE_MESSAGES: Final = 256
@@ -56,7 +56,7 @@ class Settings:
     and do not connect without an answer. Windows since Vista answers only if configured to do so (EnablePingService).
     """
     require_pings: bool = False
-    """Whether to ping a neighbor before connecting to it, and not to connect without an answer: notes <7> and <56>.
+    """Whether to ping a neighbour before connecting to it, and not to connect without an answer: notes <7> and <56>.
     Windows NT to Server 2003 do so. Windows since Vista does not do so, and would not answer such a Ping.
     """
 
@@ -95,7 +95,7 @@ class Settings:
     """
     quota_bytes: int = 8 * 2**30
     """QueueManagerQuota: the maximum number of bytes on disk. Beyond it, no message is accepted, whether from
-    applications or from neighbors.
+    applications or from neighbours.
     """
     journal_quota_bytes: int | None = None
     """JournalQuota: the quota of the journal and of each dead-letter queue. Messages beyond it are dropped. None means

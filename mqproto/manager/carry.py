@@ -48,7 +48,7 @@ class Hands(Protocol):
         """Read sequences from the store."""
 
     def ping(self, ping: SendPing) -> None:
-        """Ping a neighbor to ask whether it can be called."""
+        """Ping a neighbour to ask whether it can be called."""
 
     def connect(self, connect: OpenTransport) -> None:
         """Open a transport."""

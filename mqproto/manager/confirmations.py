@@ -288,8 +288,8 @@ class Confirmations:
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
         """If a message with a class is an OrderAck or a FinalAck, process it. Return whether it was one.
 
-        An acknowledgment counts only if its source is the destination of the sequence. The neighbor that brings it must
-        be that queue manager, or be declared to bring that queue manager's messages. Our messages may take another
+        An acknowledgment counts only if its source is the destination of the sequence. The neighbour that brings it
+        must be that queue manager, or be declared to bring that queue manager's messages. Our messages may take another
         route there.
         """
         acknowledgment = acknowledgment_in(message)

@@ -3,24 +3,24 @@
 [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
 A message can arrive twice if it was on its way when a connection broke, and at most one window of messages is on its
-way. So each sender's newest messages are always remembered, up to twice the window of the neighbor that brings them.
+way. So each sender's newest messages are always remembered, up to twice the window of the neighbour that brings them.
 Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
-                              │ and if there is room    │ twice the neighbor's window │
+                              │ and if there is room    │ twice the neighbour's window │
 
 When the whole table is full, messages are forgotten in the following order, the oldest of each
 group first:
 1. messages that are remembered only because they are young;
-2. messages that a neighbor has brought beyond twice the window of each kind, from however many
+2. messages that a neighbour has brought beyond twice the window of each kind, from however many
     senders;
-3. messages from senders that have no session with us, and whose messages come from no neighbor with
+3. messages from senders that have no session with us, and whose messages come from no neighbour with
     a session;
-4. messages of the neighbor that has brought the most, so that each neighbor keeps its share.
+4. messages of the neighbour that has brought the most, so that each neighbour keeps its share.
 
-The store does not say which neighbor brought a message. After a restart, the sender's next message shows it. Until
-then, the sender's messages belong to group 3, unless the sender is itself a neighbor with a session.
+The store does not say which neighbour brought a message. After a restart, the sender's next message shows it. Until
+then, the sender's messages belong to group 3, unless the sender is itself a neighbour with a session.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ NUMBER: Final = itemgetter(0)
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Bringer:
-    """A neighbor that brings messages, either its own or those of others.
+    """A neighbour that brings messages, either its own or those of others.
 
     remembered: how many messages of each sender and kind are always remembered. This is twice the
-        largest window that the neighbor has announced: by the letter of 3.1.7.1, a sender uses its own window, whatever
-            ours is.
-    share: how many messages of both kinds together the neighbor keeps in a full table. This depends on the smaller of
-        its window and ours, so that a neighbor with a large announced window cannot claim the whole table.
+        largest window that the neighbour has announced: by the letter of 3.1.7.1, a sender uses its own window,
+            whatever ours is.
+    share: how many messages of both kinds together the neighbour keeps in a full table. This depends on the smaller of
+        its window and ours, so that a neighbour with a large announced window cannot claim the whole table.
     """
 
     manager: Guid
@@ -72,7 +72,7 @@ class Bringer:
 class SenderHistory:
     """The messages of one kind, express or recoverable, that came from one queue manager.
 
-    bringer: the neighbor that brought the last message; None if none has come since the store was opened.
+    bringer: the neighbour that brought the last message; None if none has come since the store was opened.
     arrivals: for each ordinal, its position among all arrivals, counted from 1; the oldest comes first.
     hop_counts: for messages to other queue managers, the highest hop count with which each has come.
     is_stored: whether the store may have any of the messages.
@@ -90,7 +90,7 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest `remembered` of the neighbors that used to bring the sender's messages."""
+    """The largest `remembered` of the neighbours that used to bring the sender's messages."""
 
     @property
     def spare(self) -> int:
@@ -106,7 +106,7 @@ class SenderHistory:
     def looked_at(self) -> int:
         """The minimum number of messages needed to judge the sender.
 
-        It is at least twice the window of the neighbor that brings them. A whole window may come twice when a
+        It is at least twice the window of the neighbour that brings them. A whole window may come twice when a
         connection breaks, and that is at most half of this number.
         """
         return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
@@ -126,9 +126,9 @@ class SenderHistory:
             self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
-        """Set the neighbor that brings the sender's messages from now on.
+        """Set the neighbour that brings the sender's messages from now on.
 
-        Some messages may still come from the previous neighbor.
+        Some messages may still come from the previous neighbour.
         """
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
@@ -203,7 +203,7 @@ class MessageIdHistory:
         return self.size
 
     def brought_by(self, manager: Guid, window_size: int) -> None:
-        """Set the neighbor that brings the next messages, and the window that it announces."""
+        """Set the neighbour that brings the next messages, and the window that it announces."""
         bringer = self._bringers.get(manager)
         if bringer is None:
             bringer = self._bringers[manager] = Bringer(manager)

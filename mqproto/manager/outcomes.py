@@ -160,7 +160,7 @@ class Outcomes:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """Keep a message that an application has received in the journal of its queue, if there is one."""
+        """If the queue has a journal, keep in it a message that an application has received."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)

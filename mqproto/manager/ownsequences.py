@@ -161,7 +161,7 @@ class OwnSequences:
     def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
         """Return the sequences for which an acknowledgment from `source` counts.
 
-        remote: the neighbor or stranger that brings the acknowledgment.
+        remote: the neighbour or stranger that brings the acknowledgment.
         """
         return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
@@ -184,7 +184,7 @@ class OwnSequences:
         If the destination is known only by a direct name, any peer that calls from that name's host speaks for it, and
         so does the queue manager that is declared there.
 
-        remote: the neighbor or stranger that brings the acknowledgment.
+        remote: the neighbour or stranger that brings the acknowledgment.
         """
         is_itself = remote.is_met and remote.manager == source
         if sequence.destination_manager is not None:

@@ -26,7 +26,7 @@ from mqproto.wire.glance import is_transactional
 class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
-    A message that the neighbor may have received, but has not acknowledged, stays with the session. Our own
+    A message that the neighbour may have received, but has not acknowledged, stays with the session. Our own
     transactional messages are deleted even if they were sent, because the operator wants to be rid of them whether they
     arrived or not. Another sender's message is only a copy here. Its sender or destination decides its outcome, so it
     is dropped without a notice, and may come again.

@@ -5,7 +5,7 @@ sends:
 
     core.is_blocked / count_blocked     a connection came from a blocked host
     core.accepted(host, now)            a host has connected
-    core.pinged(datagram)               a neighbor asks whether it may connect; returns the answer
+    core.pinged(datagram)               a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)   a datagram came from the address that we pinged
     core.opened(session, now)           a transport that we asked for is open
     core.lost(session, reason, now)     a transport broke, or could not be opened
@@ -288,8 +288,8 @@ class QueueManager:
     def has_room(self, room_bytes: int | None) -> None:
         """Set how many bytes a batch may add to the store; None if only quota_bytes limits it.
 
-        Beyond that, applications are refused, and neighbors keep their messages. Operations that make the store smaller
-        are always carried out. The limit holds until the next call.
+        Beyond that, applications are refused, and neighbours keep their messages. Operations that make the store
+        smaller are always carried out. The limit holds until the next call.
         """
         if room_bytes != self._room_bytes:
             self._room_bytes = room_bytes

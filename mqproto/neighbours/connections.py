@@ -32,7 +32,7 @@ class ConnectionAttempt:
     """One attempt to open a session, which is an entry of ConnectionHistory.
 
     time_s: the time at which it began, in seconds of UTC.
-    address: the `host:port` that we called, or the host of a neighbor that called us.
+    address: the `host:port` that we called, or the host of a neighbour that called us.
     status: the last step that the attempt reached.
     reason: the reason why it failed or, if the session was established, why the session ended; empty while it lasts.
         The specification has an HRESULT instead of words.
@@ -56,7 +56,7 @@ class ConnectionHistory:
         self._lasting: dict[Session, tuple[int, str]] = {}
 
     def begin(self, session: Session, address: str, now: Moment) -> None:
-        """Record that a session is being opened, or that a session opened by a neighbor is used.  3.1.5.2.3"""
+        """Record that a session is being opened, or that a session opened by a neighbour is used.  3.1.5.2.3"""
         self._lasting[session] = now.utc_s, address
 
     def end(self, session: Session, reason: str) -> None:
@@ -105,7 +105,7 @@ class Neighbour:
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
-        """The messages that the neighbor may be refusing, if its sessions end while messages are unanswered."""
+        """The messages that the neighbour may be refusing, if its sessions end while messages are unanswered."""
         self.awaited_s = 0
         """The time, UTC, until which answers to sent messages may arrive; a session is wanted until then."""
         self.avoid = ""
@@ -156,7 +156,7 @@ class Neighbour:
     def wake(self, queue: OutgoingQueue) -> None:
         """Give a queue's destination a turn to send or read, after those that are already waiting.
 
-        Acknowledgments come first, because they make room in a neighbor that is full and takes nothing else.
+        Acknowledgments come first, because they make room in a neighbour that is full and takes nothing else.
         """
         self._stirred[queue] = None
         if queue.name not in self._turns:

@@ -151,7 +151,7 @@ class Hosts:
         """The subjects of tallies that have no session; the one that left longest ago comes first."""
         self._by_session: dict[int, HostTally] = {}
         self._strangers: Counter[str] = Counter()
-        """The number of strangers on each host that are counted separately."""
+        """For each host, the number of its strangers that are counted separately."""
 
     def of(self, session: Session, now: Moment) -> Figures:
         """Return the figures for a session at the current time."""

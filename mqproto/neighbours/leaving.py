@@ -1,4 +1,4 @@
-"""The messages that leave on a neighbor's session, in the order and form in which they leave, until the neighbor has
+"""The messages that leave on a neighbour's session, in the order and form in which they leave, until the neighbour has
 them.  [MS-MQQB] 3.1.7.1
 """
 
@@ -30,14 +30,14 @@ POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
 """Bits of UserHeader.Flags.  3.1.5.5.4
 
-If only the first of them is set, a message is journaled once a neighbor has it.
+If only the first of them is set, a message is journaled once a neighbour has it.
 """
 TURN: Final = 32
-"""The maximum number of messages that one queue sends before the next queue to the same neighbor has its turn."""
+"""The maximum number of messages that one queue sends before the next queue to the same neighbour has its turn."""
 
 
 class Leaving:
-    """Takes messages from each queue of a neighbor in turn, sends them, and removes those that are acknowledged."""
+    """Takes messages from each queue of a neighbour in turn, sends them, and removes those that are acknowledged."""
 
     def __init__(self, desk: Desk, hosts: Hosts, refusals: Refusals) -> None:
         self._desk = desk
@@ -57,7 +57,7 @@ class Leaving:
                 self._send(entries, neighbour, session, now)
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message if no other is on its way. This is used while the neighbor refuses a message."""
+        """Send the next message if no other is on its way. This is used while the neighbour refuses a message."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:

@@ -1,4 +1,4 @@
-"""Opens a session with each neighbor when there are messages for it, and sends them on the session.
+"""Opens a session with each neighbour when there are messages for it, and sends them on the session.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
@@ -37,7 +37,7 @@ POSITION: Final = attrgetter("position")
 
 
 class Neighbours:
-    """The neighbors, and the session that each of them uses."""
+    """The neighbours, and the session that each of them uses."""
 
     def __init__(self, desk: Desk, transports: SessionTransports, met: Met) -> None:
         self.met = met
@@ -45,7 +45,7 @@ class Neighbours:
         self._transports = transports
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
-        """The neighbors, by the queue managers of their next hops."""
+        """The neighbours, by the queue managers of their next hops."""
         self._reached: dict[str, Guid] = {}
         """For each host in direct format names, the queue manager that answered our last call."""
         self._asking: dict[int, Guid] = {}
@@ -75,7 +75,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
-        """Drop a neighbor that was met if no queue still uses it."""
+        """Drop a neighbour that was met if no queue still uses it."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
@@ -106,7 +106,7 @@ class Neighbours:
         return self._reached.get(host.lower())
 
     def await_answers(self, hops: tuple[NextHop, ...], until_s: int) -> None:
-        """Record that messages sent over these next hops may be answered until `until_s`; until then, the neighbor is
+        """Record that messages sent over these next hops may be answered until `until_s`; until then, the neighbour is
         called.
         """
         neighbour = self._over(hops)
@@ -121,12 +121,12 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
-        """Return the neighbor that a queue uses; None if there is none."""
+        """Return the neighbour that a queue uses; None if there is none."""
         return self._by_queue.get(queue.queue)
 
     @property
     def has_suspects(self) -> bool:
-        """Return whether any neighbor gets messages one at a time, out of order, to find one that it refuses."""
+        """Return whether any neighbour gets messages one at a time, out of order, to find one that it refuses."""
         trials = (neighbour.trial for neighbour in self._by_hops.values())
         return any(trial is not None and trial.one_at_a_time for trial in trials)
 
@@ -260,9 +260,9 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that a neighbor opened, if we have none or a worse one.
+        """Use a session that a neighbour opened, if we have none or a worse one.
 
-        A session with a later next hop is used only if the neighbor wants a session.
+        A session with a later next hop is used only if the neighbour wants a session.
         """
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
@@ -272,7 +272,7 @@ class Neighbours:
         return None
 
     def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
-        """Let a neighbor's queues use a session with a next hop, whether it is open or still being opened."""
+        """Let a neighbour's queues use a session with a next hop, whether it is open or still being opened."""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         self._by_session[session.key] = neighbour
         neighbour.history.begin(session, address, now)
@@ -283,7 +283,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
-        """Let a neighbor's queues use this session from now on, even if it is not open yet."""
+        """Let a neighbour's queues use this session from now on, even if it is not open yet."""
         neighbour.session, neighbour.index, neighbour.better = session, index, None
         neighbour.connected = False
         if session.is_open:
@@ -360,7 +360,7 @@ class Neighbours:
         return not hop.learnt or self.met.may_call(hop.manager)
 
     def may_have_session(self, neighbour: Neighbour) -> bool:
-        """Return whether there is a session with a neighbor, or we may call it."""
+        """Return whether there is a session with a neighbour, or we may call it."""
         hop = neighbour.hop
         return neighbour.session is not None or self.may_call(hop) or self._free_session(hop) is not None
 
@@ -387,7 +387,7 @@ class Neighbours:
             self._call_better(neighbour, 0, now)
 
     def hold(self, queue: OutgoingQueue) -> None:
-        """Announce a window of one to a neighbor, because a queue is paused.  3.1.7.13"""
+        """Announce a window of one to a neighbour, because a queue is paused.  3.1.7.13"""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
@@ -402,7 +402,7 @@ def _by_queue(entries: Iterable[InFlight]) -> dict[OutgoingQueue, list[InFlight]
 
 
 def _without_order_acks(entries: list[InFlight], writes: PendingWrites) -> list[InFlight]:
-    """Return the entries to keep for a neighbor that may not return.
+    """Return the entries to keep for a neighbour that may not return.
 
     OrderAcks are dropped, because a message that is sent again asks for another.
     """

@@ -90,14 +90,14 @@ class PeerStatus:
 class SessionStatus:
     """An open session.
 
-    host: the neighbor's address.
-    manager: the GUID that the neighbor presents.
-    window: how many messages may be unacknowledged at a time; 1 while the neighbor pauses.
+    host: the neighbour's address.
+    manager: the GUID that the neighbour presents.
+    window: how many messages may be unacknowledged at a time; 1 while the neighbour pauses.
     unacknowledged: the number of unacknowledged messages.
     key: the session's number, as in logs.
-    acknowledged_s: the smoothed time until the neighbor acknowledges a message, including the time that the network and
-        the neighbor's disk take; None if it has acknowledged none.
-    round_trip_s: TCP's round-trip time as measured by the operating system, without the neighbor's own work; None if
+    acknowledged_s: the smoothed time until the neighbour acknowledges a message, including the time that the network
+        and the neighbour's disk take; None if it has acknowledged none.
+    round_trip_s: TCP's round-trip time as measured by the operating system, without the neighbour's own work; None if
         the system does not know it. The caller fills this in.
     """
 
@@ -247,7 +247,7 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
     """Return the hosts that flood this node, the busiest first.
 
-    Neighbors' traffic under their own identity does not count. A host floods in three cases:
+    Neighbours' traffic under their own identity does not count. A host floods in three cases:
     - It opens more connections than all others together, and at least FLOOD_SESSIONS.
     - It sends more messages or bytes than all other strangers together, and at least FLOOD_MESSAGES or
       FLOOD_BYTES.

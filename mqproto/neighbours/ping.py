@@ -38,7 +38,7 @@ class Pings:
     """The requests that wait for their responses, each for a session whose transport is not open yet.
 
     If [MS-MQQB] 3.1.7.8 is taken literally, a response must carry the cookie of the very last request. A node that
-    pings two neighbors at once would then accept only the second one's response. Here each request keeps its own
+    pings two neighbours at once would then accept only the second one's response. Here each request keeps its own
     cookie.
     """
 
@@ -106,8 +106,8 @@ def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | 
     [MS-MQQB] 3.1.7.7. The response is only as long as the request, so a forged sender address cannot amplify a flood.
 
     Args:
-        accepting: whether we would accept a session from anybody now. A neighbor that has our GUID, or none, is refused
-            in any case.
+        accepting: whether we would accept a session from anybody now. A neighbour that has our GUID, or none, is
+            refused in any case.
     """
     request = _ping_in(datagram)
     if request is None:

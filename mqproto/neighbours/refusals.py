@@ -22,15 +22,15 @@ from mqproto.wire.guid import guid_text
 
 
 class Refusals:
-    """Runs the trials of all neighbors."""
+    """Runs the trials of all neighbours."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
-        """Handle the end of a neighbor's session. Return the messages that must be sent again first.
+        """Handle the end of a neighbour's session. Return the messages that must be sent again first.
 
-        Messages that the neighbor had acknowledged were not refused, even if it had not saved them.
+        Messages that the neighbour had acknowledged were not refused, even if it had not saved them.
         """
         lost, unacknowledged = session.lost(), session.unacknowledged()
         if not lost:
@@ -54,7 +54,7 @@ class Refusals:
         return [*taken, *back]
 
     def answered(self, neighbour: Neighbour, completed: list[InFlight]) -> None:
-        """Record that a neighbor has accepted these messages."""
+        """Record that a neighbour has accepted these messages."""
         trial = neighbour.trial
         if trial is None or not completed:
             return
@@ -103,7 +103,7 @@ class Refusals:
             self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """End a refused message here, although the neighbor may have it: only the neighbor could know that.
+        """End a refused message here, although the neighbour may have it: only the neighbour could know that.
 
         Our own transactional message is in doubt, because a copy may have gone another way. The sender of another queue
         manager's transactional message gets a FinalAck with the class of a message that ended on its way. For that
@@ -143,7 +143,7 @@ class Refusals:
 
 
 def suspected(neighbour: Neighbour | None, lanes: Iterable[object]) -> list[str]:
-    r"""Return the messages in these queues that a neighbor is suspected of refusing, as `GUID\ordinal`."""
+    r"""Return the messages in these queues that a neighbour is suspected of refusing, as `GUID\ordinal`."""
     trial = neighbour.trial if neighbour is not None else None
     heads = [
         head_of(suspect.entry.packet)

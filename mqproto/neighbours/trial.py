@@ -1,4 +1,4 @@
-"""Finds a message that a neighbor refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
+"""Finds a message that a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
 
 The protocol cannot express a refusal: a queue manager that cannot read a packet closes the session, and so does one
 that is full. So the refused message is found by trial, and the messages behind it are sent.
@@ -12,7 +12,7 @@ that is full. So the refused message is found by trial, and the messages behind 
     a suspect: it is sent again, alone, and no other is sent ── it passes ──► it is cleared
         │ refused three times
         ▼
-    it is held back, and others pass it, first those that were out with it. Once the neighbor has
+    it is held back, and others pass it, first those that were out with it. Once the neighbour has
     taken one that is no less demanding (kept on disk if the suspect is, as large, of the same
     sequence, and new), the suspect is sent again, alone
         │ it is refused, another is taken, and it is then refused as often as before others first
@@ -20,9 +20,9 @@ that is full. So the refused message is found by trial, and the messages behind 
         ▼
     it is the refused message, and is set aside
 
-A neighbor that also refuses another message is full or broken: no message is set aside, and the trial begins again.
-Each new trial sends a suspect alone twice as often before others pass it. So a full neighbor that rarely makes room
-seldom gets messages out of order. A neighbor that makes room in each pause takes another message, and refuses the
+A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
+Each new trial sends a suspect alone twice as often before others pass it. So a full neighbour that rarely makes room
+seldom gets messages out of order. A neighbour that makes room in each pause takes another message, and refuses the
 suspect right behind it. So the last refusals must be many, with no other message between them to use up the room. Each
 new trial also holds back one more message together with a suspect, because bad messages may be adjacent. Once a bad
 message is found, the next search begins like the first one. A message that one next hop refuses is not suspected at
@@ -52,7 +52,7 @@ CLOSINGS_OF: Final = 1_024
 REFUSALS: Final = 3
 """How many times a suspect must be refused when sent alone, in the first search, before others pass it."""
 PROOFS: Final = 2
-"""How many times the neighbor must take another message after refusing a suspect.
+"""How many times the neighbour must take another message after refusing a suspect.
 
 Only then do the last refusals decide.
 """
@@ -68,12 +68,12 @@ Place = tuple[OutgoingQueue, int]
 
 
 class Demand(NamedTuple):
-    """What a message demands of a neighbor, which may refuse a message that demands more than others.
+    """What a message demands of a neighbour, which may refuse a message that demands more than others.
 
-    is_message: False for an acknowledgment, which demands least: a full neighbor takes it, because it makes room.
-    recoverable: whether the message needs room on the neighbor's disk.
+    is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
+    recoverable: whether the message needs room on the neighbour's disk.
     size_bytes: how much room the message needs.
-    sequence: its source and identifier. A neighbor that has reached its limit of sequences may refuse all messages of
+    sequence: its source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
         any other sequence. Even if it is full, it takes early messages of a known sequence, only to drop them, and
         messages for which it drops held ones. That proves nothing about a message outside sequences.
     """
@@ -90,7 +90,7 @@ class Demand(NamedTuple):
         return cls(is_message, entry.recoverable, len(entry.packet), _sequence_of(entry.packet))
 
     def covers(self, other: Demand) -> bool:
-        """Return whether a neighbor that takes this message could also take the other one."""
+        """Return whether a neighbour that takes this message could also take the other one."""
         return (
             self.is_message >= other.is_message
             and self.recoverable >= other.recoverable
@@ -115,9 +115,9 @@ class Suspect:
         self.overtaken: Counter[int] = Counter()
         """The number of other messages, of any kind, that the next hop has taken since the last refusal."""
         self.proven_by: set[tuple[Guid, int]] = set()
-        """The messages that were proofs. If one is sent again, even a full neighbor needs no room for it."""
+        """The messages that were proofs. If one is sent again, even a full neighbour needs no room for it."""
         self.is_found = False
-        """Whether this is the message that the neighbor refuses."""
+        """Whether this is the message that the neighbour refuses."""
 
     def refuse(self, hop: int, often: int, *, by_us: bool) -> None:
         """Count a refusal by a next hop: a session with that hop has ended."""
@@ -148,7 +148,7 @@ class Suspect:
 
 
 class Trial:
-    """What is known about a neighbor whose sessions end while messages are unacknowledged."""
+    """What is known about a neighbour whose sessions end while messages are unacknowledged."""
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
@@ -160,7 +160,7 @@ class Trial:
         self._ends: list[dict[Place, int]] = []
         """The unanswered messages of each ended session; those of the latest session come last."""
         self._round = 0
-        """How many times the neighbor has refused all messages tried since the last bad message was found."""
+        """How many times the neighbour has refused all messages tried since the last bad message was found."""
 
     @property
     def one_at_a_time(self) -> bool:
@@ -177,16 +177,16 @@ class Trial:
         return len(self.suspects) <= self._round
 
     def were_out(self, entries: list[InFlight]) -> None:
-        """Record that a session ended with these messages unanswered: the neighbor may have them."""
+        """Record that a session ended with these messages unanswered: the neighbour may have them."""
         self._ends.append({_place(entry): order for order, entry in enumerate(entries)})
         while len(self._ends) > 1 and sum(map(len, self._ends)) > CLOSINGS_OF:
             del self._ends[0]
 
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
-        """Return whether the neighbor may already have had an accepted message, and so needed no room for it.
+        """Return whether the neighbour may already have had an accepted message, and so needed no room for it.
 
         It may have had the message if that was out when a session ended. It had not if the message was behind the
-        suspect, because the neighbor has read nothing beyond the suspect.
+        suspect, because the neighbour has read nothing beyond the suspect.
         """
         place, first = _place(entry), _place(suspect.entry)
         if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):
@@ -206,9 +206,9 @@ class Trial:
 
         The messages are in the order in which they were sent.
 
-        by_us: whether we ended the session, because we refused a message of the neighbor's. The neighbor may also have
-            refused one of ours, so the end counts when messages are tried; otherwise both sides could wait for each
-            other forever. It does not count when a message is set aside.
+        by_us: whether we ended the session, because we refused a message of the neighbour's. The neighbour may also
+            have refused one of ours, so the end counts when messages are tried; otherwise both sides could wait for
+            each other forever. It does not count when a message is set aside.
 
         Returns:
             The messages that return to their queues, and the suspects that are held back from now on.
@@ -238,7 +238,7 @@ class Trial:
         return [], [suspect]
 
     def were_taken(self, entries: Iterable[InFlight]) -> None:
-        """Record that the neighbor acknowledged these messages before its session ended: none was refused."""
+        """Record that the neighbour acknowledged these messages before its session ended: none was refused."""
         for entry in entries:
             if (suspect := self._held(entry)) is not None:
                 self.drop(suspect)
@@ -266,7 +266,7 @@ class Trial:
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]
 
     def answered(self, hop: int, completed: Iterable[InFlight]) -> None:
-        """Record that the neighbor has taken these messages."""
+        """Record that the neighbour has taken these messages."""
         for entry in completed:
             self.were_taken([entry])
             demand, name = Demand.of(entry), identifier_of(entry.packet)

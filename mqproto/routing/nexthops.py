@@ -16,9 +16,9 @@ PING_PORT: Final = 3527
 
 @dataclass(frozen=True, slots=True)
 class NextHop:
-    """A neighbor that we call, and its address.  3.1.1.3.1.3
+    """A neighbour that we call, and its address.  3.1.1.3.1.3
 
-    manager: its queue manager's GUID; None if we know the neighbor only from a direct format name.
+    manager: its queue manager's GUID; None if we know the neighbour only from a direct format name.
     ping: the address and UDP port at which it answers Pings, if these are not `host` and port 3527.
     tls: whether it is called with TLS, and must show the certificate that is pinned to `manager`.
     learnt: whether it is undeclared. If so, it was met at this address, and is called only if that is allowed.
@@ -45,7 +45,7 @@ class Routes:
     """The next hops to other queue managers, as Get Next Hops would return them for each one.  3.1.7.5
 
     managers: the next hops to each queue manager that can be reached, in order of preference; a `Router` finds them.
-    hosts: the known neighbors, by their addresses or computer names in direct format names.
+    hosts: the known neighbours, by their addresses or computer names in direct format names.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
     peers: the declarations of known queue managers; all others are strangers.
@@ -70,7 +70,7 @@ class Routes:
         return manager in self.peers or bool(self.to_manager(manager))
 
     def to_host(self, host: str) -> NextHop:
-        """Return the neighbor that a direct format name means.  3.1.7.4
+        """Return the neighbour that a direct format name means.  3.1.7.4
 
         If the host is not declared, that is port 1801 of its address.
         """
@@ -87,7 +87,7 @@ class Routes:
         return peer is not None and not peer.certified and comes_from(host, peer.origins)
 
     def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
-        """Return whether a neighbor may bring a message.
+        """Return whether a neighbour may bring a message.
 
         It may if it is the message's source, or a declared router on the source's way to us. A message that was here
         before may also come back: when ways change, a router returns messages that we gave to it. We gave it only

@@ -96,15 +96,15 @@ def check_origin(origin: str) -> None:
 
 
 def brought_by(way: str, at: str, links: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the nodes whose messages a neighbor may bring: all that reach it without passing `at`.
+    """Return the nodes whose messages a neighbour may bring: all that reach it without passing `at`.
 
     Args:
-        way: the neighbor.
+        way: the neighbour.
         at: the node that asks.
         links: for each node, the nodes that it is linked to.
 
     Returns:
-        The nodes behind the neighbor. A neighbor without further links brings only its own messages.
+        The nodes behind the neighbour. A neighbour without further links brings only its own messages.
     """
     found, new = {way}, [way]
     while new:

@@ -1,4 +1,4 @@
-"""One session between two neighbors: handshake, windows and session acknowledgments.  [MS-MQQB] 3.1.1.3.1"""
+"""One session between two neighbours: handshake, windows and session acknowledgments.  [MS-MQQB] 3.1.1.3.1"""
 
 from mqproto.session.session import ConnectionStatus, Data, InFlight, Remote, Session, SessionState
 

@@ -1,4 +1,4 @@
-"""Session acknowledgments: they say which messages the neighbor has received, and which it has saved.
+"""Session acknowledgments: they say which messages the neighbour has received, and which it has saved.
 
 [MS-MQQB] 3.1.1.6.1, 3.1.5.5
 """
@@ -127,7 +127,7 @@ def acknowledge(data: SessionData) -> None:
 def say_paused(data: SessionData) -> None:
     """Send a SessionAck that acknowledges nothing new and gives a window of one.  3.1.7.13
 
-    A queue to the neighbor is on hold. Received messages that are not on disk yet are acknowledged after the commit as
+    A queue to the neighbour is on hold. Received messages that are not on disk yet are acknowledged after the commit as
     usual, with our window.
     """
     data.send(
@@ -153,7 +153,7 @@ def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None
 
 
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
-    """Take a SessionHeader: it says what the neighbor has received, saved and sent.  3.1.5.5
+    """Take a SessionHeader: it says what the neighbour has received, saved and sent.  3.1.5.5
 
     AckSequenceNumber acknowledges all messages up to it. A number older than the last one acknowledges nothing new.
     """
@@ -237,7 +237,7 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
 
 
 def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
-    """Record that the neighbor has answered for these messages, so that their queues may forget them."""
+    """Record that the neighbour has answered for these messages, so that their queues may forget them."""
     for entry in entries:
         if not entry.done:
             entry.done = True

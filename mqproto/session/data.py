@@ -27,7 +27,7 @@ TIMERS: Final = (
 
 
 class SessionState(Enum):
-    """SessionState. WAITING_RECONNECT is left out: it belongs to a neighbor that has no session."""
+    """SessionState. WAITING_RECONNECT is left out: it belongs to a neighbour that has no session."""
 
     CONNECTING = "the transport is being opened"
     WAITING_EC_MSG = "WAITING_EC_MSG"
@@ -113,7 +113,7 @@ class SessionData:
     key: int
     local_qm: Guid
     remote_qm: Guid | None
-    """RemoteQMGuid; None until the neighbor has identified itself."""
+    """RemoteQMGuid; None until the neighbour has identified itself."""
     remote_address: str
     direct: bool
     """Whether we opened the session for a direct format name, without knowing the GUID at the other end."""
@@ -146,7 +146,7 @@ class SessionData:
     last_acked_recoverable_msg_seq_number: int = 0
     unacked_received_msg_count: int = 0
     unacked_received_bytes: int = 0
-    """The bytes received since our last acknowledgment. The neighbor's own acknowledgments are included."""
+    """The bytes received since our last acknowledgment. The neighbour's own acknowledgments are included."""
     ack_due_ms: int | None = None
     """When to acknowledge received messages; None if none waits to be acknowledged."""
     received_window_size: int = 1
@@ -164,11 +164,11 @@ class SessionData:
     timed_ms: int | None = None
     """When message `timed_number` was sent; None if no message is being timed."""
     acknowledged_ms: float | None = None
-    """How long the neighbor has recently taken to acknowledge a message; None if it never did."""
+    """How long the neighbour has recently taken to acknowledge a message; None if it never did."""
     completed: list[InFlight] = field(default_factory=list)
     """Messages completed since the queue manager last looked.
 
-    The neighbor has received the express ones, and saved the recoverable ones.
+    The neighbour has received the express ones, and saved the recoverable ones.
     """
 
     outbox: list[bytes] = field(default_factory=list)

@@ -34,9 +34,9 @@ def request_connection(data: SessionData, now: Moment) -> None:
 
 
 def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
-    """Grant a session that a neighbor asks for, or refuse it and close.  3.1.5.3.1
+    """Grant a session that a neighbour asks for, or refuse it and close.  3.1.5.3.1
 
-    The GUID that the neighbor presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is
+    The GUID that the neighbour presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is
     accepted, because it is sent for a direct format name; by 2.2.1 it would be refused.
     """
     data.remote_qm = packet.client_guid

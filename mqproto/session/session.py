@@ -113,7 +113,7 @@ Beyond that, an old acknowledgment could not be told from a new one.
 
 
 class Session:
-    """One transport connection to a neighbor, from its first byte to its last.
+    """One transport connection to a neighbour, from its first byte to its last.
 
     Args:
         admit: decides whether the peer is believed, and whether it gets a session. By default, nobody is believed.
@@ -156,11 +156,11 @@ class Session:
         self.begun_bytes = 0
         """The number of bytes of an incomplete packet."""
         self.has_refused = False
-        """Whether the session ended because we could not take a UserMessage from the neighbor."""
+        """Whether the session ended because we could not take a UserMessage from the neighbour."""
 
     @property
     def remote_address(self) -> str:
-        """The neighbor's host."""
+        """The neighbour's host."""
         return self.data.remote_address
 
     @property
@@ -177,7 +177,7 @@ class Session:
 
     @property
     def address(self) -> str:
-        """The neighbor's address if its host is a name and was reached; otherwise its host."""
+        """The neighbour's address if its host is a name and was reached; otherwise its host."""
         return self.data.address or self.data.remote_address
 
     @property
@@ -205,7 +205,7 @@ class Session:
 
     @property
     def window_announced(self) -> int:
-        """The WindowSize that the neighbor last announced."""
+        """The WindowSize that the neighbour last announced."""
         return self.data.received_window_size
 
     @property
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def acknowledged_ms(self) -> float | None:
-        """How long the neighbor has recently taken to acknowledge a message; None if it never did."""
+        """How long the neighbour has recently taken to acknowledge a message; None if it never did."""
         return self.data.acknowledged_ms
 
     @property
@@ -237,7 +237,7 @@ class Session:
     def room(self) -> int:
         """How many more messages may be sent, given the window in messages and our own limit in bytes.
 
-        3.1.7.1 compares only with our WindowSize, so a neighbor with a smaller window could never slow us down.
+        3.1.7.1 compares only with our WindowSize, so a neighbour with a smaller window could never slow us down.
         """
         data = self.data
         waits = data.unacknowledged or data.unsaved
@@ -370,7 +370,7 @@ class Session:
         self.data.last_message_index = len(self.data.outbox) - 1
 
     def pause(self) -> None:
-        """Tell the neighbor that a queue towards it is on hold.  3.1.7.13"""
+        """Tell the neighbour that a queue towards it is on hold.  3.1.7.13"""
         say_paused(self.data)
 
     def acknowledge(self, now: Moment | None = None) -> None:
@@ -388,7 +388,7 @@ class Session:
         return chunks
 
     def take_completed(self) -> list[InFlight]:
-        """Return the messages that the neighbor has completely acknowledged since the last call."""
+        """Return the messages that the neighbour has completely acknowledged since the last call."""
         completed, self.data.completed = self.data.completed, []
         return completed
 
@@ -400,11 +400,11 @@ class Session:
         return [pending[order] for order in sorted(pending)]
 
     def unacknowledged(self) -> list[InFlight]:
-        """Return the sent messages whose receipt the neighbor has not acknowledged."""
+        """Return the sent messages whose receipt the neighbour has not acknowledged."""
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:
-        """Stop awaiting answers for these messages. The neighbor may have them, so they still count."""
+        """Stop awaiting answers for these messages. The neighbour may have them, so they still count."""
         for entry in entries:
             entry.done = True
             self.data.in_flight_bytes -= len(entry.packet)
@@ -414,7 +414,7 @@ class Session:
         self.data.close(section, reason)
 
     def refuse(self, section: str, reason: str) -> None:
-        """Close the session because a UserMessage from the neighbor cannot be taken.
+        """Close the session because a UserMessage from the neighbour cannot be taken.
 
         This means that our own messages are not the cause.
         """

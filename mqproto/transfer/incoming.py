@@ -322,7 +322,7 @@ def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     """Return QueueManagerAddress and DestinationQueue for the order queue of a message's sender.  3.1.7.17
 
-    The sender is the original one (3.1.1.6.2), and not the neighbor that RemoteQMGuid would name.
+    The sender is the original one (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
     """
     if reply_to.direct_host is not None:
         return NULL_GUID, rf"TCP:{reply_to.direct_host}\PRIVATE$\order_queue$"

@@ -1,6 +1,6 @@
-"""Messages that are sent to a neighbor: express and recoverable ones, our own and forwarded ones.
+"""Messages that are sent to a neighbour: express and recoverable ones, our own and forwarded ones.
 
-A message leaves its `OutgoingQueue` when the neighbor has acknowledged it. Our own transactional messages stay longer
+A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay longer
 (see sequence.py).
 """
 
@@ -62,7 +62,7 @@ class OutgoingQueue(Lane):
         self.restored_through = self.window.last
         """The position of the last message from an earlier process, which may have sent any message up to it."""
         self.withheld: set[int] = set()
-        """The positions of messages that the neighbor may be refusing, and that wait to be sent alone."""
+        """The positions of messages that the neighbour may be refusing, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
@@ -132,7 +132,7 @@ class OutgoingQueue(Lane):
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
-        """End messages that were sent, have expired, and need not await the neighbor's answer. Return them.
+        """End messages that were sent, have expired, and need not await the neighbour's answer. Return them.
 
         According to figures 5 and 7, transactional messages do not end: they continue until they are acknowledged or
         return.
@@ -204,7 +204,7 @@ class OutgoingQueue(Lane):
         """Withhold a message that was sent and has returned, so that it waits to be sent alone.
 
         A copy that has arrived in the meantime is removed. It would also be refused, and then it would seem that the
-        neighbor refuses all messages.
+        neighbour refuses all messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -230,15 +230,15 @@ class OutgoingQueue(Lane):
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Remove messages that the neighbor has acknowledged and, if they are recoverable, saved.  3.1.5.5
+        """Remove messages that the neighbour has acknowledged and, if they are recoverable, saved.  3.1.5.5
 
-        The neighbor is now responsible for them.
+        The neighbour is now responsible for them.
         """
         self.count -= len(entries)
         writes.later.remove_each([entry.message.key for entry in entries if entry.message.stored])
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        """Take messages back, so that they are sent next: the session broke before the neighbor answered."""
+        """Take messages back, so that they are sent next: the session broke before the neighbour answered."""
         back = [entry.message for entry in entries]
         self.window.give_back(back)
         for message in back:

@@ -193,9 +193,9 @@ class Resends:
     def connected(self, now: Moment) -> bool:
         """Wait for OrderAcks of sent messages again, because a session to the next hop is open.  3.1.3.2
 
-        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbor has
+        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbour has
         acknowledged are on its disk, so they are not sent again at once, although 3.1.3.2 demands that. If they were
-        lost beyond the neighbor, they are resent when they would have been without the interruption. Otherwise,
+        lost beyond the neighbour, they are resent when they would have been without the interruption. Otherwise,
         sessions that are shorter than the interval would postpone the resend forever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)

@@ -196,7 +196,7 @@ class OutgoingSequence(OutgoingQueue):
         return True
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Record that the neighbor has saved these messages. They stay ours until the destination's OrderAck.
+        """Record that the neighbour has saved these messages. They stay ours until the destination's OrderAck.
         3.1.1.6.2
         """
         if self.cursors.save(max([entry.message.key for entry in entries]) - self.first_key):

@@ -87,7 +87,7 @@ class MessageRow(NamedTuple):
     """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
     It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near. It
-    goes to the neighbor or to the application. `key` is the message's name while it is in the queue.
+    goes to the neighbour or to the application. `key` is the message's name while it is in the queue.
 
     message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.

@@ -16,7 +16,7 @@ from mqproto.wire.guid import Guid
 class ReplyTo:
     """The destination for a sequence's acknowledgments.  3.1.7.17
 
-    direct_host: the neighbor's address if the message came by a direct format name; otherwise None.
+    direct_host: the neighbour's address if the message came by a direct format name; otherwise None.
     """
 
     manager: Guid

@@ -60,8 +60,8 @@ class PendingWrites:
     """The writes since the last commit, which are of two kinds.
 
     Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes that only
-    forget, such as the removal of a message that the neighbor has, are made with the next commit, or after a second. If
-    a crash comes before that, the message is sent twice and the receiver drops the second copy.
+    forget, such as the removal of a message that the neighbour has, are made with the next commit, or after a second.
+    If a crash comes before that, the message is sent twice and the receiver drops the second copy.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:

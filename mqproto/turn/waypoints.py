@@ -172,11 +172,11 @@ class SessionHop(Protocol):
 
     @property
     def remote_qm(self) -> Guid | None:
-        """Return the neighbor's queue manager; None before it is known."""
+        """Return the neighbour's queue manager; None before it is known."""
 
     @property
     def remote_address(self) -> str:
-        """The neighbor's host."""
+        """The neighbour's host."""
 
 
 class Sent(Protocol):
@@ -474,7 +474,7 @@ def class_name(message_class: int) -> str:
 
 
 def _hop(session: SessionHop) -> dict[str, str | int]:
-    """Return facts about the session on which a message comes or leaves, and about the neighbor."""
+    """Return facts about the session on which a message comes or leaves, and about the neighbour."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 

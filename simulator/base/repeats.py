@@ -1,6 +1,6 @@
 """Counts repeated log lines, and reports the count at growing intervals.
 
-We call a neighbor that is down five times a second, and each call fails in the same way. A peer that can make us write
+We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us write
 one line can make us write many lines that differ a little. Beyond a limit, all these lines are counted as one.
 """
 

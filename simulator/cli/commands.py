@@ -75,7 +75,7 @@ def send(
     ] = "",
     sign: Annotated[bool, "Sign with the key of the node."] = False,
     certificate: Annotated[
-        str, "Sign with the key of this user; mqproto keys make has --user to make one.", value("USER")
+        str, "Sign with this user's key; to make one, use 'mqproto keys make --user'.", value("USER")
     ] = "",
     transactional: Annotated[bool | None, "Transactional or not; by default, the queue decides."] = None,
     transaction: Annotated[bool, "Send all messages in one transaction."] = False,

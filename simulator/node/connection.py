@@ -1,4 +1,4 @@
-"""A connected socket, which a node uses both for neighbors and for clients."""
+"""A connected socket, which a node uses both for neighbours and for clients."""
 
 from __future__ import annotations
 

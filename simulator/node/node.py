@@ -1,6 +1,6 @@
 """One queue manager in one process: sockets and a disk around the core.
 
-`Transports` and `ClientService` feed the core the data from neighbors and clients. `RunningNode.pump` takes the core's
+`Transports` and `ClientService` feed the core the data from neighbours and clients. `RunningNode.pump` takes the core's
 decisions in batches. mqproto/manager/carry.py carries them out by calling the node's methods.
 """
 
@@ -90,9 +90,9 @@ MAKE_ROOM: Final = (
 class NodeSockets(NamedTuple):
     """The sockets that a node serves.
 
-    neighbours, clients: the listening sockets for neighbors and for clients.
+    neighbours, clients: the listening sockets for neighbours and for clients.
     pings: the socket of the ping port, if the node answers Pings.
-    for_tls: listens for neighbors that speak TLS, if the node has certificates.
+    for_tls: listens for neighbours that speak TLS, if the node has certificates.
     for_readers: listens for clients that may only look, if there are any.
     for_scrapes: listens for requests for metrics over HTTP, if wanted.
     unanswered: the reason if Pings are not answered although they should be; empty if nothing is wrong.
@@ -115,7 +115,7 @@ class RunningNode:
         store: its store, which has just been opened.
         log: takes its notes.
         recording: records everything that it sends and receives, if wanted.
-        certificates: its own certificate and those of its neighbors, if it has links with TLS.
+        certificates: its own certificate and those of its neighbours, if it has links with TLS.
         guard: has its keys, if the libraries are installed.
         tracer: takes spans, if wanted.
     """
@@ -369,11 +369,11 @@ class RunningNode:
         self._pings.ask(ping)
 
     def connect(self, connect: OpenTransport) -> None:
-        """Connect to a neighbor."""
+        """Connect to a neighbour."""
         self._transports.open(connect)
 
     def send(self, send: SendBytes) -> None:
-        """Send bytes to a neighbor."""
+        """Send bytes to a neighbour."""
         self._transports.send(send)
 
     def close(self, close: CloseTransport) -> None:
@@ -397,7 +397,7 @@ async def run_node(
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbors and clients can connect.
+    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbours and clients can connect.
 
     Args:
         topology: all nodes.
@@ -464,7 +464,7 @@ def _listening(
     """Open the sockets of a node; `held` closes them.
 
     Args:
-        allow_remote: whether the node may listen beyond loopback for neighbors and for Pings.
+        allow_remote: whether the node may listen beyond loopback for neighbours and for Pings.
         scrapes_remote: whether the node may listen beyond loopback for scrapes.
 
     Raises:
@@ -554,7 +554,7 @@ def serve(
 ) -> None:
     """Run one node until SIGTERM or SIGINT, for `mqproto node`.
 
-    Print a line that begins with `ready` once neighbors and clients can connect.
+    Print a line that begins with `ready` once neighbours and clients can connect.
 
     Args:
         run: `run_node` with all its arguments except the log; `run_node` also lists the errors.

@@ -1,4 +1,4 @@
-"""Pings over UDP: requests to neighbors, and answers to their requests.  [MS-MQQB] 2.1.2
+"""Pings over UDP: requests to neighbours, and answers to their requests.  [MS-MQQB] 2.1.2
 
 Requests and answers have separate sockets, because a request and a response look alike. An answer is no larger than its
 request, and never goes to a ping port. A node examines about 12,800 requests a second, and the system drops the rest.

@@ -57,7 +57,7 @@ class Transports:
         settings: the settings of this queue manager.
         buffer: the buffer for reads.
         recording: records all bytes on the connections, if wanted.
-        handshakes: does the TLS handshakes, if there are neighbors that speak TLS.
+        handshakes: does the TLS handshakes, if there are neighbours that speak TLS.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Transports:
             self._core.count_blocked(host, self._clock.now())
 
     async def _greet(self, accepted: socket.socket, host: str, handshakes: Handshakes) -> None:
-        """Tell the core about a TLS caller once the caller has shown a neighbor's certificate."""
+        """Tell the core about a TLS caller once the caller has shown a neighbour's certificate."""
         answered = await handshakes.answer(accepted, host)
         if answered is None:
             return

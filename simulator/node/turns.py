@@ -22,7 +22,7 @@ TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
 """The size of a full batch, in bytes. It is chosen so that the loop never pauses for longer than about 15 ms."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
-"""The maximum number of bytes from neighbors in one batch. A nearly full batch takes one more read, which may complete
+"""The maximum number of bytes from neighbours in one batch. A nearly full batch takes one more read, which may complete
 the largest packet. A store reserves this much room.
 """
 

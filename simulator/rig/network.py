@@ -1,7 +1,7 @@
 """A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
-The initiating node takes the proxy's address for that of its neighbor. The neighbor sees that the connection comes from
-the initiating node's own host, on which its permission to connect depends. The faults are those of a transport: a
+The initiating node takes the proxy's address for that of its neighbour. The neighbour sees that the connection comes
+from the initiating node's own host, on which its permission to connect depends. The faults are those of a transport: a
 connection breaks, cannot be opened, or stops. Lost segments are left to the kernel's TCP.
 """
 

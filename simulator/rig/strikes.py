@@ -19,7 +19,7 @@ from mqproto.simulator.base.randomness import chance
 T = TypeVar("T")
 
 JUST_READY_S: Final = 0.25
-"""The time, in seconds, within which a ready node finds its neighbors again, and its clients find the node."""
+"""The time, in seconds, within which a ready node finds its neighbours again, and its clients find the node."""
 
 
 class Stage(StrEnum):

@@ -231,7 +231,7 @@ class Supervisor(Processes):
     Args:
         topology: the nodes, and the addresses on which they listen.
         directory: the folder for the nodes' stores, their logs, and the topology as each of them sees it.
-        detours: the addresses of proxies, keyed by pairs: the node that connects, and its neighbor.
+        detours: the addresses of proxies, keyed by pairs: the node that connects, and its neighbour.
         capture: if given, each node records its traffic in the file that `capture_of` returns.
     """
 

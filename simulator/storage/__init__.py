@@ -2,7 +2,7 @@
 
 Read store.py first, which joins the two parts: a log of the last transactions, and SQLite tables for older transactions
 (base.py, simulator/storage/tables.py). log.py has the log, segments.py its files, records.py their bytes, and recent.py
-their meaning. recovery.py moves the log that a crash has left behind into the tables.
+their meaning. recovery.py moves the leftover log of a crash into the tables.
 
     sqlite3 a.sqlite "select * from waiting"
 

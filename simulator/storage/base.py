@@ -81,7 +81,7 @@ SOURCE_BYTE: Final = 17
 """The offset of the source in a packet: SourceQueueManager, after the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
 """The time, in milliseconds, that another program's write may hold us up while the node runs. Our own write can wait,
-but the neighbors cannot.
+but the neighbours cannot.
 """
 
 

@@ -38,7 +38,7 @@ class LogLimits(NamedTuple):
     slice_messages, slice_bytes: the number of messages, and of bytes, that move to the tables with a commit; or twice
         as many as the commit has, if that is more.
     reserve_bytes: the room to set aside for the log on a full disk; 0 for none. One share has room for the maximum that
-        neighbors can send in one batch (simulator/node/turns.py).
+        neighbours can send in one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20

@@ -1,4 +1,4 @@
-"""Moves the log that a crash has left behind into the tables, before anything else happens to the store."""
+"""After a crash, moves the leftover log into the tables, before anything else happens to the store."""
 
 from __future__ import annotations
 

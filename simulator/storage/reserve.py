@@ -27,7 +27,7 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""The number of shares of the reserve. A batch from applications and one from neighbors may each fill one share; the
+"""The number of shares of the reserve. A batch from applications and one from neighbours may each fill one share; the
 third share is for making room.
 """
 SMALLEST_SHARE: Final = 8

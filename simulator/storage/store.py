@@ -174,7 +174,7 @@ class Store:
 
     @property
     def room_bytes(self) -> int | None:
-        """The number of bytes that a batch from applications may add; a batch from neighbors may add as many.
+        """The number of bytes that a batch from applications may add; a batch from neighbours may add as many.
 
         It is None if there is no limit. It is 0 if the reserve is in use or the tables have had no room for a long
         time. Writes that shrink the store continue.

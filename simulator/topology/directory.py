@@ -418,6 +418,6 @@ def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
 
 
 def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:
-    """Return the neighbor at this address. Datagrams go to the node itself, even if it is behind a proxy."""
+    """Return the neighbour at this address. Datagrams go to the node itself, even if it is behind a proxy."""
     ping = node.ping_address
     return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping, tls)

@@ -77,7 +77,7 @@ class DeclaredQueue:
 class Tls:
     """A node's settings for links with TLS.
 
-    certificate: a PEM file; the node shows its first certificate, and neighbors accept no other.
+    certificate: a PEM file; the node shows its first certificate, and neighbours accept no other.
     key: the PEM file of the private key, which only the node itself needs.
     host, port: the address at which it listens only for TLS.
     """

@@ -1,6 +1,6 @@
 """Next hops in a topology without sites.
 
-A message follows a route, goes directly to a neighbor, or takes the path with the fewest links. The whole table is
+A message follows a route, goes directly to a neighbour, or takes the path with the fewest links. The whole table is
 known before the first message.
 """
 
@@ -19,11 +19,11 @@ def next_hops(
     If several paths are equally short, the one whose first link is declared first is used.
 
     Args:
-        neighbours: the neighbors of each node, in the order of the links.
+        neighbours: the neighbours of each node, in the order of the links.
         routes: the next hops of each node with routes, by destination; all names are those of nodes.
 
     Raises:
-        TopologyError: the next hop of a route is not a neighbor, or routes lead in a circle.
+        TopologyError: the next hop of a route is not a neighbour, or routes lead in a circle.
     """
     hops = {}
     for to in neighbours:

@@ -1,7 +1,7 @@
 """Next hops in a topology with sites: the algorithm of [MS-MQBR], run for every pair of nodes.
 
 A site has gates, a routing link has a cost, and a node may be a routing server. Nodes of the same site may connect to
-each other, and gates may connect to the gates of neighboring sites. Links between nodes need not be declared, except
+each other, and gates may connect to the gates of neighbouring sites. Links between nodes need not be declared, except
 for a proxy or a fault.
 """
 

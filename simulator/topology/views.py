@@ -22,11 +22,11 @@ Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """Return the topology in which `name` finds its neighbors at the detours, and all other nodes at their own
+    """Return the topology in which `name` finds its neighbours at the detours, and all other nodes at their own
     addresses.
 
     Args:
-        detours: the address of the proxy for each pair (node that connects, its neighbor). The proxy must forward each
+        detours: the address of the proxy for each pair (node that connects, its neighbour). The proxy must forward each
             connection from the connection's original host (rig/network.py).
     """
 

@@ -220,7 +220,7 @@ class Times:
 
 
 def _topology(dice: random.Random) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    """Draw the nodes, and the pairs of them that are neighbors."""
+    """Draw the nodes, and the pairs of them that are neighbours."""
     shape = dice.choice(SHAPES)
     count = {"pair": 2, "two routes": 4}.get(shape) or dice.randrange(3, len(NAMES) + 1)
     if shape == "chain":

@@ -67,7 +67,7 @@ def _is_connected(scenario: Scenario) -> bool:
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
     """Yield scenarios with one node fewer.
 
-    The node's links are left out, and its neighbors may be linked directly instead.
+    The node's links are left out, and its neighbours may be linked directly instead.
     """
     for name in scenario.nodes:
         if len(scenario.nodes) <= 2:

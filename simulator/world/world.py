@@ -174,7 +174,7 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return the neighbors of the node `at` through which nothing from `name` can reach it."""
+        """Return the neighbours of the node `at` through which nothing from `name` can reach it."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 

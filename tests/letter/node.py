@@ -37,7 +37,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 @dataclass
 class Node:
-    """A node with an empty place for its neighbor, or with all of its queues open to strangers."""
+    """A node with an empty place for its neighbour, or with all of its queues open to strangers."""
 
     folder: Path
     address: str
@@ -46,7 +46,7 @@ class Node:
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What each queue requires of messages, keyed by the queue's name, as entries of a topology."""
     declared: bool = True
-    """Whether the node's topology has the neighbor."""
+    """Whether the node's topology has the neighbour."""
 
     def names(self, guid: UUID, queue: str) -> dict[str, str]:
         """Return the names by which a queue of our node or of the peer is addressed; between strangers, only a direct

@@ -203,7 +203,7 @@ def test_a_message_leaves_as_it_would_without_a_choice(transactional: bool, agai
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 def test_a_choice_that_comes_over_a_session_is_no_choice_of_ours(net: Net) -> None:
-    """A neighbor brings a message that claims to be ours and names our queue."""
+    """A neighbour brings a message that claims to be ours and names our queue."""
     for number in (16, 99):
         message = replace(
             decode_message(_sent(net, number)), trailing=headers_behind(FAILED_ORDERS.path_name)

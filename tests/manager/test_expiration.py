@@ -74,7 +74,7 @@ def test_a_message_expires_in_the_second_after_its_last(net: Net, kind: str, whi
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_session(net: Net) -> None:
-    """The neighbor hears nothing and acknowledges nothing; when the session ends, the message has expired."""
+    """The neighbour hears nothing and acknowledges nothing; when the session ends, the message has expired."""
     net.send("a", at("c", 17), "heard")
     net.run()
     net.nodes["b"].hears = deaf
@@ -94,9 +94,9 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
 def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
     recoverable: bool, answers: bool
 ) -> None:
-    """Even so, the neighbor may have the message.
+    """Even so, the neighbour may have the message.
 
-    If the neighbor answers late, the session continues; if it does not answer, the message is not sent again.
+    If the neighbour answers late, the session continues; if it does not answer, the message is not sent again.
     """
     net = chain("a", "b", queues=[NOTES], settings=BY_THE_FIGURES)
     net.send("a", at("b", 17), "heard")

@@ -87,7 +87,7 @@ NEIGHBOURS = (guid_of("n1"), guid_of("n2"))
 
 @st.composite
 def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
-    """Draw events of a node that has two neighbors; each of these passes on messages from several senders."""
+    """Draw events of a node that has two neighbours; each of these passes on messages from several senders."""
     message = st.tuples(st.just("message"), st.integers(0, 1), st.sampled_from(SOURCES), st.booleans())
     broken = st.tuples(st.just("break"), st.integers(0, 1), st.integers(0, 100))
     others = st.sampled_from([("commit",), ("restart",), ("clean up", 1), ("clean up", 4_000)])
@@ -98,7 +98,7 @@ def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 @given(events=events(), window=st.integers(1, 6))
 def test_whatever_may_come_twice_is_known_when_it_does(events: list[tuple[object, ...]], window: int) -> None:
-    """Each neighbor repeats its latest messages, at most a window of them; a plain set is the oracle."""
+    """Each neighbour repeats its latest messages, at most a window of them; a plain set is the oracle."""
     # Two neighbours and a stranger: each has its share.
     size = 3 * WINDOWS_REMEMBERED * window
     table = Table(size, window)

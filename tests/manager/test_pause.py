@@ -168,7 +168,7 @@ def test_within_a_destination_the_higher_priority_goes_first_always(net: Net) ->
 def test_between_destinations_all_have_their_turns_whatever_their_priorities(
     window: int, together: int
 ) -> None:
-    """There are three destinations behind one neighbor; none of them waits until the others have nothing left to
+    """There are three destinations behind one neighbour; none of them waits until the others have nothing left to
     send.
     """
     net = chain("a", "b", "c", queues=[NOTES, ORDERS], settings=replace(QUICK, window_size=window))

@@ -60,7 +60,7 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.parametrize("arrives", [False, True])
 def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: bool) -> None:
-    """Such a message was sent but not acknowledged: deleting it here would not remove it from the neighbor."""
+    """Such a message was sent but not acknowledged: deleting it here would not remove it from the neighbour."""
     net.send("a", at("c", 17), "first")
     net.run()
     c = net.nodes["c"].up

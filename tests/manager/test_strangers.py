@@ -664,7 +664,7 @@ def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_no
 
 
 def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() -> None:
-    """The cost of a handshake is charged only to callers that cannot be neighbors."""
+    """The cost of a handshake is charged only to callers that cannot be neighbours."""
     net = with_a_stranger("a", "c")
     core = net.nodes["c"].up
     [origin] = core.inspect().routes.peers[A].origins
@@ -705,7 +705,7 @@ def closed_at(net: Net) -> list[tuple[int, str]]:
 def test_unfinished_packets_of_strangers_have_a_bound_and_those_of_the_host_with_the_most_end_first() -> None:
     """For IPv6, a host is a /64.
 
-    A neighbor's packets are not counted; but before a neighbor has a session, it is a stranger.
+    A neighbour's packets are not counted; but before a neighbour has a session, it is a stranger.
     """
     net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=100_000))
     core = net.nodes["c"].up

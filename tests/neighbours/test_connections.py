@@ -23,7 +23,7 @@ RESIDENT: Final = 4
 
 
 class Way:
-    """A neighbor and the queues of messages for it; messages are sent one at a time."""
+    """A neighbour and the queues of messages for it; messages are sent one at a time."""
 
     def __init__(self) -> None:
         self.writes = PendingWrites(Timers())
@@ -84,7 +84,7 @@ def test_destinations_take_turns_one_that_was_idle_behind_the_others() -> None:
 
 
 def test_what_acknowledges_has_the_first_turn() -> None:
-    """A full neighbor accepts only acknowledgments, and these make room there."""
+    """A full neighbour accepts only acknowledgments, and these make room there."""
     way = Way()
     way.put("a", messages=3)
     way.put("b", messages=3)

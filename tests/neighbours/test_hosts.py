@@ -37,7 +37,7 @@ A, C, X = guid_of("a"), guid_of("c"), guid_text(guid_of("x"))
 
 
 def with_strangers(*names: str, claims: str = "") -> Net:
-    """Return a net of `a`, its neighbor `c` with two queues, and strangers.
+    """Return a net of `a`, its neighbour `c` with two queues, and strangers.
 
     The first stranger presents the GUID of the node `claims`, if one is given.
     """

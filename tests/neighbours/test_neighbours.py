@@ -1,4 +1,4 @@
-"""Neighbors: there is a session when there is something to send, and it carries the right messages."""
+"""Neighbours: there is a session when there is something to send, and it carries the right messages."""
 
 from __future__ import annotations
 
@@ -802,7 +802,7 @@ def test_an_acknowledgment_leaves_by_itself_when_nothing_else_happens() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.4.2")
 def test_a_manager_that_stops_acknowledges_what_it_has_received() -> None:
-    """Otherwise, the neighbors would send these messages again."""
+    """Otherwise, the neighbours would send these messages again."""
     net = a_pair()
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()

@@ -1,4 +1,4 @@
-"""A message that a neighbor refuses is identified by trial and set aside; it does not hold up anything else."""
+"""A message that a neighbour refuses is identified by trial and set aside; it does not hold up anything else."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def entries(*message_ids: int) -> list[InFlight]:
 
 
 def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
-    """Let the neighbor take another message, then refuse the bad one again and again; return whether it is found.
+    """Let the neighbour take another message, then refuse the bad one again and again; return whether it is found.
 
     The trial ends when the bad message is found, or when other messages may pass it.
     """
@@ -211,7 +211,7 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """When the neighbor has accepted the second message that proves something, it has room for all messages."""
+    """When the neighbour has accepted the second message that proves something, it has room for all messages."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -222,7 +222,7 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 
 
 def test_of_a_full_neighbour_that_makes_room_for_one_with_each_pause_nothing_is_set_aside() -> None:
-    """Right after another message has used up its room, the neighbor has no room for the suspect."""
+    """Right after another message has used up its room, the neighbour has no room for the suspect."""
     net, room = a_net("a", "c"), [0]
 
     def is_refused(chunk: bytes) -> bool:
@@ -268,7 +268,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The neighbor is full until the message has been sent alone three times; then it has room for all other
+    """The neighbour is full until the message has been sent alone three times; then it has room for all other
     messages.
     """
     take_saved, net = acknowledgment.take_saved, a_net("a", "c")
@@ -522,7 +522,9 @@ def test_what_one_next_hop_refuses_goes_over_another() -> None:
 def test_exactly_those_that_are_refused_are_set_aside_and_all_others_arrive(
     bad: set[int], transactional: bool, names: str
 ) -> None:
-    """Good messages follow from time to time: a bad message looks like a bad neighbor unless another message passes."""
+    """Good messages follow from time to time: a bad message looks like a bad neighbour unless another message
+    passes.
+    """
     net = a_net(*names)
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     place = at("c") if transactional else at("c", 17)

@@ -3,7 +3,7 @@
 Each fault has a name that says what it breaks, and replaces one attribute:
 
 - core.py: faults of the core; upkeep.py: faults of the core's regular work;
-- refusals.py: faults in the treatment of messages that a neighbor refuses;
+- refusals.py: faults in the treatment of messages that a neighbour refuses;
 - strangers.py: faults in deciding whom to believe, and what strangers may do;
 - readings.py: faults that matter to peers that read the specification differently;
 - doubts.py: faults in dead letters for messages that may have arrived;

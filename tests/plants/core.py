@@ -283,7 +283,7 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
 
 @plant(Neighbours, "retry", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_connect_again(sound: Any) -> Any:
-    """A neighbor that could not be reached is abandoned after one attempt."""
+    """A neighbour that could not be reached is abandoned after one attempt."""
     return lambda self, neighbour, *others: None
 
 
@@ -517,7 +517,7 @@ def one_page_of_what_is_over(sound: Any) -> Any:
 
 @plant(acknowledgment, "take_saved", "all_is_accounted_for", "nothing_is_retained")
 def take_flags_for_a_count(sound: Any) -> Any:
-    """A neighbor that has saved one message is believed to have saved all earlier ones."""
+    """A neighbour that has saved one message is believed to have saved all earlier ones."""
 
     def take_saved(data: Any, header: SessionHeader) -> bool:
         flags = (1 << header.recoverable_msg_ack_flags.bit_length()) - 1
@@ -542,7 +542,7 @@ def remember_by_age_alone(sound: Any) -> Any:
 
 @plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
 def remember_less_than_a_window(sound: Any) -> Any:
-    """All but two old messages are forgotten, however large the neighbor's window is."""
+    """All but two old messages are forgotten, however large the neighbour's window is."""
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 

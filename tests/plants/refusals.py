@@ -1,4 +1,4 @@
-"""Faults in finding the message that a neighbor refuses."""
+"""Faults in finding the message that a neighbour refuses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def never_look_for_what_is_refused(sound: Any) -> Any:
 
 @plant(Trial, "ended", "endings_have_reasons")
 def blame_a_neighbour_for_what_was_refused_here(sound: Any) -> Any:
-    """When a message from the neighbor closes the session, the messages then on their way count as refused by the
-    neighbor.
+    """When a message from the neighbour closes the session, the messages then on their way count as refused by the
+    neighbour.
     """
     return lambda self, hop, lost, by_us: sound(self, hop, lost)
 
 
 @plant(Demand, "covers", "endings_have_reasons")
 def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
-    """Messages of a sequence that a full neighbor accepts too early, and then drops, count as proof that it has room
+    """Messages of a sequence that a full neighbour accepts too early, and then drops, count as proof that it has room
     for others.
     """
     return lambda self, other: sound(self if other.sequence else self._replace(sequence=None), other)
@@ -34,7 +34,7 @@ def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
 
 @plant(Trial, "_may_have_had", "endings_have_reasons")
 def take_what_came_before_for_a_proof(sound: Any) -> Any:
-    """A full neighbor that accepts a message that it already had is believed to have room for others."""
+    """A full neighbour that accepts a message that it already had is believed to have room for others."""
     return lambda self, entry, suspect: False
 
 
@@ -56,5 +56,5 @@ def wait_for_what_waits(sound: Any) -> Any:
 
 @plant(Suspect, "refuse", "endings_have_reasons")
 def decide_right_behind_another(sound: Any) -> Any:
-    """A full neighbor that has used up its room for another message is believed to refuse the suspect."""
+    """A full neighbour that has used up its room for another message is believed to refuse the suspect."""
     return lambda self, hop, often, by_us: sound(self, hop, 1, by_us=by_us)

@@ -51,7 +51,7 @@ def nothing(*arguments: Any) -> None:
     "higher_priorities_leave_first",
 )
 def send_before_commit(sound: Any) -> Any:
-    """Neighbors are told about data that is not on disk yet."""
+    """Neighbours are told about data that is not on disk yet."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for send in batch.sends:

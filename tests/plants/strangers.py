@@ -35,13 +35,13 @@ def believe_every_guid(sound: Any) -> Any:
 
 @plant(Routes, "brings", "handed_out_as_it_was_sent", "delivered_once_and_in_order")
 def let_a_neighbour_bring_anything(sound: Any) -> Any:
-    """A neighbor may bring messages in the name of any queue manager, even of one for which it is not a router."""
+    """A neighbour may bring messages in the name of any queue manager, even of one for which it is not a router."""
     return lambda self, neighbour, source, *, target, own: True
 
 
 @plant(Door, "_limit_peer", "refusals_are_explained")
 def count_claims_as_sessions_of_the_neighbour(sound: Any) -> Any:
-    """Callers that merely present a neighbor's GUID use up the sessions that the neighbor may have."""
+    """Callers that merely present a neighbour's GUID use up the sessions that the neighbour may have."""
 
     def limit(self: Door, data: SessionData, manager: Guid) -> str | None:
         others = [
@@ -125,7 +125,7 @@ def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
 
 @plant(OwnSequences, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
 def let_any_neighbour_confirm(sound: Any) -> Any:
-    """An acknowledgment from any source counts if a neighbor brings it."""
+    """An acknowledgment from any source counts if a neighbour brings it."""
     return lambda self, sequence, source, remote: remote.is_proven
 
 
@@ -172,7 +172,7 @@ def open_every_queue_to_strangers(sound: Any) -> Any:
 
 @plant(admission, "RULES", "forwarded_as_it_came", "refusals_are_explained")
 def forward_what_strangers_send(sound: Any) -> Any:
-    """A stranger's message for another queue manager is passed on as if it came from a neighbor."""
+    """A stranger's message for another queue manager is passed on as if it came from a neighbour."""
     passed_on = {
         case: sound[NEIGHBOUR, *case[1:]] for case in sound if ELSEWHERE in case and case[0] is not NO_ROUTER
     }

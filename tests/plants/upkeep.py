@@ -169,7 +169,7 @@ def let_everybody_ask(sound: Any) -> Any:
 
 @plant(QueueManager, "hold", "windows_are_told_as_they_are")
 def say_late_that_a_queue_is_paused(sound: Any) -> Any:
-    """The neighbor is told about a pause only when the pause is over."""
+    """The neighbour is told about a pause only when the pause is over."""
 
     def hold(self: QueueManager, queue: str, *, on_hold: bool) -> None:
         tell = self._parts.neighbours.hold

@@ -1,4 +1,4 @@
-"""Session acknowledgments, tested with a neighbor that counts without wrapping."""
+"""Session acknowledgments, tested with a neighbour that counts without wrapping."""
 
 from __future__ import annotations
 
@@ -371,14 +371,14 @@ def test_ahead_is_right_across_the_wrap(number: int, lead: int) -> None:
 
 
 class Neighbour:
-    """A neighbor that counts a session's messages in plain integers, and answers in one of several ways."""
+    """A neighbour that counts a session's messages in plain integers, and answers in one of several ways."""
 
     def __init__(self, seed: int, manner: str) -> None:
         self.dice = random.Random(seed)
         self.manner = manner
         self.received = 0
         self.numbers: list[int] = []
-        """The neighbor's numbers for recoverable messages that it has received but not flagged yet."""
+        """The neighbour's numbers for recoverable messages that it has received but not flagged yet."""
         self.recoverable = 0
         self.answered = 0
 

@@ -86,9 +86,9 @@ def test_a_final_ack_repeats_what_names_the_message_and_is_recoverable() -> None
 def test_an_acknowledgment_goes_to_the_first_sender_the_way_the_message_came(
     destination: int | str, manager: Guid, queue: int | str
 ) -> None:
-    """According to the letter of the text, the address is RemoteQMGuid, that of the neighbor.
+    """According to the letter of the text, the address is RemoteQMGuid, that of the neighbour.
 
-    With an intermediate, the neighbor is not the first sender.
+    With an intermediate, the neighbour is not the first sender.
     """
     reply_to = reply_to_sender(a_message(destination), "10.0.0.9")
     user = on_the_wire(make_order_ack(reply_to, (SEQUENCE, 8), C, 5, NOW)).user

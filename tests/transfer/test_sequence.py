@@ -333,8 +333,8 @@ def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_a_new_session_sends_nothing_again_that_is_not_overdue() -> None:
-    """According to 3.1.3.2, all would be sent again at once; but messages that the neighbor has acknowledged are on its
-    disk.
+    """According to 3.1.3.2, all would be sent again at once; but messages that the neighbour has acknowledged are on
+    its disk.
     """
     sender = Sender(Settings())
     sender.put()
@@ -364,7 +364,7 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions_are() -> None:
-    """The message was lost beyond the neighbor, and each session ends before a timer could show that."""
+    """The message was lost beyond the neighbour, and each session ends before a timer could show that."""
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -394,7 +394,7 @@ def test_a_session_without_anything_unacknowledged_starts_no_timer() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.6")
 def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() -> None:
-    """The neighbor has saved 2 but not 1: 1 is sent again, and both wait for their OrderAck."""
+    """The neighbour has saved 2 but not 1: 1 is sent again, and both wait for their OrderAck."""
     sender = Sender(Settings())
     sender.put()
     sender.put()
@@ -436,7 +436,7 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
 def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() -> None:
-    """The first copy is on the neighbor's disk; if it was lost further on, the next resend brings another."""
+    """The first copy is on the neighbour's disk; if it was lost further on, the next resend brings another."""
     sender = Sender()
     sender.put()
     [first] = sender.take()
@@ -499,7 +499,7 @@ NINE = replace(SMALL, expire_sent=FIGURES)
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize("sent_alone", [False, True])
 def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool) -> None:
-    """2 is held back because the neighbor refuses 1, and 3 is sent.
+    """2 is held back because the neighbour refuses 1, and 3 is sent.
 
     A message that may have arrived ends at its destination.
     """

@@ -95,7 +95,7 @@ class Arrivals:
         self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
 
     def brought_by(self, remote: Remote, window_size: int) -> None:
-        """Set the neighbor or stranger from which the next messages come, and the window that it announces."""
+        """Set the neighbour or stranger from which the next messages come, and the window that it announces."""
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
     def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
@@ -266,8 +266,8 @@ class Arrivals:
         """Return whether a stranger's message will be refused no matter what bytes follow.
 
         The packet may be only the beginning of the message. Return False if it may be an acknowledgment, or if its body
-        goes back with the refusal. Also return False for a neighbor. Its handshake and a large first message may arrive
-        in one read, so the message is judged once it is complete.
+        goes back with the refusal. Also return False for a neighbour. Its handshake and a large first message may
+        arrive in one read, so the message is judged once it is complete.
         """
         try:
             run = run_of(packet)

@@ -36,7 +36,7 @@ LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
 class InSequence:
-    """The incoming sequences of neighbors and of strangers."""
+    """The incoming sequences of neighbours and of strangers."""
 
     def __init__(
         self,

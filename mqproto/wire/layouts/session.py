@@ -1,4 +1,4 @@
-"""The SessionHeader, which carries one neighbor's acknowledgments to the other.  [MS-MQMQ] 2.2.20.4"""
+"""The SessionHeader, which carries one neighbour's acknowledgments to the other.  [MS-MQMQ] 2.2.20.4"""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class GatewayFront:
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
-        """A histogram of how long producers waited for the answer 200 to a message."""
+        """A histogram of how long producers waited for the 200 response to a message."""
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:

@@ -1,6 +1,6 @@
-"""TLS between nodes: each link trusts exactly the certificate that its operator has pinned to the neighbor.
+"""TLS between nodes: each link trusts exactly the certificate that its operator has pinned to the neighbour.
 
-certificates.py reads the files and identifies neighbors by their certificates, wire.py is a socket that encrypts, and
+certificates.py reads the files and identifies neighbours by their certificates, wire.py is a socket that encrypts, and
 handshakes.py limits the cost of peers that have not shown a certificate yet.
 """
 

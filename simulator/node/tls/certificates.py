@@ -1,4 +1,4 @@
-"""The certificates that a node shows its neighbors over TLS, and the certificates that neighbors have to show.
+"""The certificates that a node shows its neighbours over TLS, and the certificates that neighbours have to show.
 
 OpenSSL trusts only the pinned certificates, each by itself and not because of the authority that signed it
 (X509_V_FLAG_PARTIAL_CHAIN). Both ends ask for a certificate. In the handshake, each end checks that the other's
@@ -44,7 +44,7 @@ class Certificates:
     """The TLS contexts and pins of a node.
 
     accepting: the context for peers that connect to us.
-    calling: the contexts for the neighbors to which we connect, keyed by their GUIDs.
+    calling: the contexts for the neighbours to which we connect, keyed by their GUIDs.
     pinned: the queue manager of each certificate, keyed by the certificate's DER bytes.
     """
 
@@ -65,7 +65,7 @@ class Certificates:
 
 
 def certificates_of(topology: Topology, node: Node) -> Certificates | None:
-    """Read the certificates of a node and of its neighbors, and the node's key; return None if the node has no link
+    """Read the certificates of a node and of its neighbours, and the node's key; return None if the node has no link
     with TLS.
 
     Raises:
@@ -189,7 +189,7 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """Make the node shake hands with itself, so that a configuration that would fail with every neighbor fails at the
+    """Make the node shake hands with itself, so that a configuration that would fail with every neighbour fails at the
     start.
 
     OpenSSL checks the dates, and that both ends may show the certificate.

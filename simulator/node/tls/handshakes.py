@@ -1,4 +1,4 @@
-"""The TLS handshakes of a node, with neighbors that it calls and with peers that call it.
+"""The TLS handshakes of a node, with neighbours that it calls and with peers that call it.
 
 Callers are unknown until they have shown a certificate: this module limits their number and time, and ends some early.
 """
@@ -26,7 +26,7 @@ HALF_OPEN_LIMIT: Final = 64
 the host with the most handshakes loses its oldest one, so a host that opens many displaces only its own.
 """
 CERTIFIED_LIMIT: Final = 16
-"""The maximum number of connections to us that a neighbor may have open. Connections with and without TLS do not take
+"""The maximum number of connections to us that a neighbour may have open. Connections with and without TLS do not take
 each other's places.
 """
 THREADS: Final = 1
@@ -58,12 +58,12 @@ class Handshakes:
         self._certified: Counter[Guid] = Counter()
 
     async def call(self, connected: socket.socket, manager: Guid) -> TlsSocket:
-        """Shake hands with a neighbor that we called; the caller limits the time.
+        """Shake hands with a neighbour that we called; the caller limits the time.
 
         If this fails in any way, the socket is closed.
 
         Raises:
-            TlsError: the neighbor did not show its certificate.
+            TlsError: the neighbour did not show its certificate.
             OSError: the connection broke.
         """
         wire = TlsSocket(connected, self._certificates.calling[manager], accepted=False)
@@ -77,7 +77,8 @@ class Handshakes:
         return wire
 
     async def answer(self, accepted: socket.socket, host: str) -> tuple[TlsSocket, Guid] | None:
-        """Shake hands with a peer that called us; return the socket and the neighbor whose certificate the peer showed.
+        """Shake hands with a peer that called us; return the socket and the neighbour whose certificate the peer
+        showed.
 
         If it showed no valid certificate, log this, close the socket and return None. Otherwise, `ended` must be called
         when the connection is over.
@@ -100,7 +101,7 @@ class Handshakes:
         return wire, manager
 
     def ended(self, manager: Guid) -> None:
-        """Record that an accepted connection of a neighbor is over."""
+        """Record that an accepted connection of a neighbour is over."""
         self._certified[manager] -= 1
 
     async def _bounded(self, wire: TlsSocket, host: str) -> None:

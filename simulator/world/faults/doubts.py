@@ -33,7 +33,7 @@ def draw_late_words(
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
     """Draw a doubter's messages, and faults that delay their acknowledgments until the messages have expired.
 
-    For a while, its neighbors cannot send it anything, or its links break when some of the messages have crossed.
+    For a while, its neighbours cannot send it anything, or its links break when some of the messages have crossed.
     Occasionally, the doubter dies meanwhile.
     """
     ends = [

@@ -132,7 +132,7 @@ def sparse(world: World, fault: Fault) -> bool:
     """For a while, the node acknowledges as another implementation may: late, with gaps, and with OrderAcks sent twice.
 
     It does not save some recoverable messages, and leaves their flags unset. At the end, its connections break, so that
-    its neighbors resend the messages that it has not saved.
+    its neighbours resend the messages that it has not saved.
     """
     node = world.nodes[fault.where]
     if node.core is None:

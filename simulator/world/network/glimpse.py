@@ -65,7 +65,7 @@ class SessionGlimpse(NamedTuple):
 
 
 class Glimpse:
-    """One packet on its way between two neighbors.
+    """One packet on its way between two neighbours.
 
     identity: the GUID of the source and the MessageID of an application's message, which together identify the message
         from end to end.

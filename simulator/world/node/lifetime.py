@@ -280,12 +280,12 @@ class Lifetime:
         return rows
 
     def ping(self, ping: SendPing) -> None:
-        """Ping a neighbor if there is a link to it."""
+        """Ping a neighbour if there is a link to it."""
         if (line := self._node.lines.get(ping.host)) is not None:
             self._then(line.ping, self._node, ping, self._node.others[ping.host])
 
     def connect(self, connect: OpenTransport) -> None:
-        """Connect to a neighbor."""
+        """Connect to a neighbour."""
         self._then(self._connect, connect.session, connect.host)
 
     def _connect(self, session: int, host: str) -> None:

@@ -103,7 +103,7 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """A message that a neighbor keeps refusing is not sent again before the neighbor has taken another one.
+    """A message that a neighbour keeps refusing is not sent again before the neighbour has taken another one.
 
     This holds after three refusals, if the message was sent alone, and if there is another message to send. Once other
     messages have passed twice, three refusals in a row decide. This checks only the first suspect of a life, at a node
@@ -148,8 +148,8 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
     """While a sequence has messages without an OrderAck, the first of them is sent repeatedly.  [MS-MQQB] 3.1.6.5
 
-    This does not hold while a neighbor ends each session because of another message. The longer the neighbor was full,
-    the longer that message is sent alone.
+    This does not hold while a neighbour ends each session because of another message. The longer the neighbour was
+    full, the longer that message is sent alone.
 
     calm_ms: the time at which the last hindrance to messages was removed.
     """

@@ -54,7 +54,7 @@ ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 HELD_BACK: Final = ROUNDS + 1
-"""The maximum number of messages that wait outside their queues while a neighbor refuses one of them."""
+"""The maximum number of messages that wait outside their queues while a neighbour refuses one of them."""
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """The sections of the specification under which a session is closed because the peer broke a rule. This never happens
 to peers that obey the rules."""
@@ -330,7 +330,7 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
 def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequence[str]) -> str | None:
     """The next hops of a site gate are those on all the cheapest routes.  [MS-MQBR] 3.1.5.3
 
-    steps: the neighbors on these routes.
+    steps: the neighbours on these routes.
     """
     if set(hops) != set(steps):
         return f"from {name} to {goal} a router goes by {' or '.join(hops)}, and it is cheapest by {' or '.join(steps)}"
@@ -508,7 +508,7 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
     """A message without a transaction does not leave a node before one with a higher priority for the same queue.
 
-    While a node finds out which message a neighbor refuses, each message leaves when it is its turn to be tried.
+    While a node finds out which message a neighbour refuses, each message leaves when it is its turn to be tried.
     """
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):

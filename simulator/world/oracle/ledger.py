@@ -243,7 +243,7 @@ class Ledger:
                 self.tally["left an outgoing queue that was purged"] += 1
 
     def reply_is_set_aside(self, packet: bytes) -> None:
-        """Record a dead letter that is not an application's message, but an acknowledgment that a neighbor refuses."""
+        """Record a dead letter that is not an application's message, but an acknowledgment that a neighbour refuses."""
         message = self.messages.get(decode_message(packet).properties.correlation_id)
         if message is not None:
             message.replies_set_aside += 1

@@ -28,9 +28,9 @@ NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 @dataclass(slots=True)
 class Suspicion:
-    """What a node notes when its neighbor may be refusing a message.
+    """What a node notes when its neighbour may be refusing a message.
 
-    refused: the number of times that the neighbor has refused the message.
+    refused: the number of times that the neighbour has refused the message.
     alone: the number of times that it has refused the message since it last took another one.
     """
 
@@ -100,13 +100,13 @@ class WatchedNode:
     shortened_ms: dict[int, int] = field(default_factory=dict)
     """The time at which messages last left each outgoing sequence for good, keyed by the sequence's queue number."""
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
-    """The messages that a neighbor may be refusing, as the node has noted in this life."""
+    """The messages that a neighbour may be refusing, as the node has noted in this life."""
     tries_anew: bool = False
     """Whether, since the first suspect was noted, a session has ended for a reason other than a refusal."""
     refused_sessions: set[int] = field(default_factory=set)
-    """The sessions of this life that ended because the neighbor refused something."""
+    """The sessions of this life that ended because the neighbour refused something."""
     refused_ms: int = 0
-    """The time at which a neighbor last refused something by closing the session, which stopped everything else."""
+    """The time at which a neighbour last refused something by closing the session, which stopped everything else."""
     paused: set[str] = field(default_factory=set)
     """The outgoing queues that an operator has paused."""
     was_held: bool = False

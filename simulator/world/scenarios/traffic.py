@@ -68,7 +68,7 @@ class Kind:
 
     queue: the identifier of the destination queue.
     draft: the fields with which the message is sent, apart from its body.
-    direct: whether it is sent to a direct format name; if so, only to a neighbor.
+    direct: whether it is sent to a direct format name; if so, only to a neighbour.
     unmet: whether its source knows its destination only by that name.
     endings: the classes with which it may, by its nature, end without being received.
     undeliverable: whether it always ends without being received.
@@ -296,7 +296,7 @@ class Message:
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that arrived in its source's administration queue."""
     replies_set_aside: int = 0
-    """The number of its acknowledgments that are in a dead-letter queue because a neighbor refused them."""
+    """The number of its acknowledgments that are in a dead-letter queue because a neighbour refused them."""
     was_hurt: bool = False
     """Whether its only copy was damaged. If so, it is lost, whatever nodes have reported about it before."""
     is_unsure: bool = False

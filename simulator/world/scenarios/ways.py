@@ -14,7 +14,7 @@ ALIKE: Final[Mapping[str, int]] = {}
 def steps_between(
     nodes: Iterable[str], links: Iterable[Cable], costs: Mapping[str, int] = ALIKE
 ) -> dict[tuple[str, str], list[str]]:
-    """Return, for each connected pair of nodes, the first node's neighbors that are a step nearer to the second.
+    """Return, for each connected pair of nodes, the first node's neighbours that are a step nearer to the second.
 
     A message that takes any of these steps at each node reaches its goal, because no choice of steps leads in a circle.
 

@@ -18,7 +18,7 @@ ENDS = [Endpoint(f"127.0.0.{number}", 1801) for number in (1, 2, 3)]
 
 
 def traffic() -> list[Frame]:
-    """Return the traffic of three hosts: connections in both directions between neighboring ones, and one within a
+    """Return the traffic of three hosts: connections in both directions between neighbouring ones, and one within a
     host.
     """
     frames = []

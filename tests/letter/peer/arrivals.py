@@ -85,7 +85,7 @@ class Arrivals:
             self.deliver(message)
 
     def _unwelcome(self, session: Session, message: UserMessage) -> bool:
-        """Return whether the neighbor may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8,
+        """Return whether the neighbour may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8,
         3.1.5.8.8
         """
         known = {session.remote} | self.peer.routers.get(session.remote, set())

@@ -28,7 +28,7 @@ class Departures:
         self.queues: dict[str, OutgoingQueue] = {}
         """The outgoing queues, keyed by format name, ignoring case."""
         self.sequences: dict[str, Sequence] = {}
-        """The sequences, keyed by format name or by neighbor."""
+        """The sequences, keyed by format name or by neighbour."""
         self.awaiting: list[UserMessage] = []
         """AwaitingFinalACKTable: the messages that wait for a FinalAck."""
         self.finals: dict[int, int] = {}
@@ -280,7 +280,7 @@ class Departures:
         self.peer.arrivals.tell(entry.message, message_class, NA)
 
     def own_sequence(self, neighbour: UUID) -> TxSequenceId:
-        """Return the OutgoingTxSequenceID of the session with a neighbor, as the table in 3.1.7.17 requires."""
+        """Return the OutgoingTxSequenceID of the session with a neighbour, as the table in 3.1.7.17 requires."""
         for queue in self.queues.values():
             if queue.sequence.next_number > 1 and self.peer.leads_to(queue.name, neighbour):
                 return queue.sequence.identifier

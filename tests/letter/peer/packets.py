@@ -222,7 +222,7 @@ class UserMessage:
     This is not in the packet.
     """
     neighbour: UUID = NULL
-    """The neighbor that brought the message; the next attribute is that neighbor's address. Neither is in the
+    """The neighbour that brought the message; the next attribute is that neighbour's address. Neither is in the
     packet.
     """
     neighbour_address: str = ""

@@ -70,7 +70,7 @@ class Peer:
     file: Path | None = None
     """The file of the store; a peer without one forgets everything when it ends."""
     routers: dict[UUID, set[UUID]] = field(default_factory=dict)
-    """For each neighbor that may bring messages of other queue managers, the set of those managers."""
+    """For each neighbour that may bring messages of other queue managers, the set of those managers."""
     names: tuple[str, ...] = ()
     """Other names by which a direct format name may refer to this host."""
     keys: Keys = field(default_factory=Keys)

@@ -382,7 +382,7 @@ def sessions_of_the_sender(running: Running) -> int:
 def connected(running: Running) -> int:
     """Wait until a node has a session; it opens one when it has something to send.
 
-    Return the number of its sessions. There may be several: after a kill, the node and its neighbors may have called
+    Return the number of its sessions. There may be several: after a kill, the node and its neighbours may have called
     each other at the same time.
     """
     running("send", "orders", "-b", "opens the way")

@@ -59,7 +59,7 @@ SHOP, ATTACKER = "127.0.0.9", "127.0.0.66"
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """Return `office` and its neighbor `shop`, which has an address of its own and is not running."""
+    """Return `office` and its neighbour `shop`, which has an address of its own and is not running."""
     topology = parse(PAIR, "pair.toml").with_free_ports()
     (tmp_path / "pair.toml").write_text(as_toml(topology))
     return topology
@@ -310,7 +310,7 @@ async def test_explain_names_the_host_that_floods_a_node_and_its_command_blocks_
 
 
 async def test_queues_and_explain_answer_whatever_is_held(pair: Topology, tmp_path: Path) -> None:
-    """A neighbor, or a program at its address, has 20,000 queues made for queue managers that do not exist."""
+    """A neighbour, or a program at its address, has 20,000 queues made for queue managers that do not exist."""
     count, listed = 20_000, 500
     shop = pair.nodes["shop"]
     made_up = b"".join(

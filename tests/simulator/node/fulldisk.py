@@ -99,7 +99,7 @@ class Trial:
         return ""
 
     async def send_from_elsewhere(self, count: int) -> None:
-        """Hand messages to the other node, which keeps them as long as its neighbor has no room."""
+        """Hand messages to the other node, which keeps them as long as its neighbour has no room."""
         async with self.sender.client() as client:
             for _ in range(count):
                 number = OTHERS + len(self.sent)

@@ -1,4 +1,4 @@
-"""The memory and work that strangers can cause on a node's connections are bounded, and neighbors are still served."""
+"""The memory and work that strangers can cause on a node's connections are bounded, and neighbours are still served."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ async def test_the_files_of_a_node_are_its_owner_s_alone_even_if_it_then_does_no
 async def test_a_node_may_open_more_files_than_a_shell_lets_its_programs(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Each neighbor and each client needs one open file."""
+    """Each neighbour and each client needs one open file."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     node = NodeProcess(chain, "sender", tmp_path)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))

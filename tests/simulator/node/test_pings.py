@@ -72,7 +72,7 @@ async def test_a_chain_delivers_whoever_of_it_asks_first(tmp_path: Path, asking:
 
 
 async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_path: Path) -> None:
-    """At first nothing listens on the port, then a silent program does, and then the neighbor itself."""
+    """At first nothing listens on the port, then a silent program does, and then the neighbour itself."""
     chain = a_chain("sender")
     address = chain.nodes["intermediate"].ping_address
     log = Log()

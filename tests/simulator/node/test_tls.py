@@ -239,7 +239,7 @@ async def test_a_pinned_neighbour_that_presents_the_guid_of_another_is_refused_a
 async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
     signed_by: str, pair: Topology, tmp_path: Path
 ) -> None:
-    """Somebody has put another server in the neighbor's place."""
+    """Somebody has put another server in the neighbour's place."""
     impostor = issue(tmp_path, "impostor")
     if signed_by == "the pinned one":
         pinned, impostor = an_authority_and_what_it_signed(tmp_path)
@@ -268,7 +268,7 @@ async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
 async def test_a_neighbour_that_does_not_take_our_certificate_is_named_with_what_it_says(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """The neighbor knows another certificate of ours, from before a renewal."""
+    """The neighbour knows another certificate of ours, from before a renewal."""
     log = Log()
     outdated = with_files(pair, "sender", *issue(tmp_path, "outdated"))
     async with running(outdated, "destination", tmp_path), running(pair, "sender", tmp_path, log):
@@ -606,7 +606,7 @@ async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_h
 
 
 async def test_nobody_is_told_that_there_is_something_to_read_where_nothing_is(pair: Topology) -> None:
-    """A node that was told this would be kept busy by each silent neighbor."""
+    """A node that was told this would be kept busy by each silent neighbour."""
     async with both_ends(pair, *socket.socketpair()) as (ours, theirs):
         assert ours.read() is None
         async with trio.open_nursery() as nursery:
@@ -884,8 +884,8 @@ async def test_a_link_over_tls_is_cut_and_stalled_like_any_other(tmp_path: Path)
 async def test_the_plain_port_gives_a_neighbour_with_tls_nothing_and_what_is_said_in_its_name_harms_nothing(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """A program at the neighbor's own address presents the neighbor's GUID, opens a session, and sends in the
-    neighbor's name.
+    """A program at the neighbour's own address presents the neighbour's GUID, opens a session, and sends in the
+    neighbour's name.
     """
     log = Log()
     sender, destination = pair.nodes.values()

@@ -1,4 +1,4 @@
-"""Sockets between neighbors; whole conversations are in test_node.py."""
+"""Sockets between neighbours; whole conversations are in test_node.py."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
 
 
 class Listening:
-    """Replaces the core: it keeps what neighbors send."""
+    """Replaces the core: it keeps what neighbours send."""
 
     def __init__(self) -> None:
         self.came: list[bytes] = []

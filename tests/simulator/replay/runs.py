@@ -58,7 +58,7 @@ async def nodes(
     detours: dict[tuple[str, str], tuple[str, int]] | None = None,
     only: str = "",
 ) -> AsyncIterator[None]:
-    """Run all nodes of a topology, or only one of them; each finds its neighbors through the detours."""
+    """Run all nodes of a topology, or only one of them; each finds its neighbours through the detours."""
     async with AsyncExitStack() as stack:
         for name in topology.nodes:
             if name == only or not only:

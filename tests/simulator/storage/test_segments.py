@@ -367,7 +367,7 @@ def test_a_file_that_does_not_belong_there_is_told(
 
 
 def test_a_packet_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
-    """A neighbor sends bytes that it has seen in another log, and the process dies while they are written."""
+    """A neighbour sends bytes that it has seen in another log, and the process dies while they are written."""
     other = left_after_in(tmp_path / "other")
     record = other[HEADER.size :].rstrip(b"\0")
     folder = tmp_path / "own"

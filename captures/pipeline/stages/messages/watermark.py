@@ -2,7 +2,7 @@
 
 A message is *decided* when it has arrived at its destination, its sessions can report nothing more about it, and, if
 transactional, it has been confirmed. After that, only copies of packets already seen can follow. An undecided message
-may still be on its way, or wait in a queue manager whose neighbor is offline.
+may still be on its way, or wait in a queue manager whose neighbour is offline.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
 
 
 class Out:
-    """The output of one task: either settled or open rows. Findings go to the parts with their packets.
+    """The output of one task: either settled or open rows. Each finding goes to the part that has its packet.
 
     Args:
         stage: the stage that makes the rows.

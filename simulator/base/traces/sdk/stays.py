@@ -74,7 +74,7 @@ class _Stay:
     """A message that is moving.
 
     began_with: the waypoint with which the span began.
-    is_under_way: whether a neighbor or a consumer has yet to answer.
+    is_under_way: whether a neighbour or a consumer has yet to answer.
     is_numbered: whether it has been sent with a place in a sequence.
     """
 

@@ -52,8 +52,8 @@ def entries_of(folder: Path) -> list[Path]:
 async def test_harm_is_found_where_an_address_proves_who_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without TLS, a caller from a neighbor's own address counts as that neighbor, and may send before the real
-    neighbor's messages.
+    """Without TLS, a caller from a neighbour's own address counts as that neighbour, and may send before the real
+    neighbour's messages.
     """
 
     def without_tls(network: str, folder: Path, *, tls: bool) -> Topology:

@@ -56,7 +56,7 @@ def topology() -> Topology:
 
 @pytest.fixture
 async def alone(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of `a`, whose neighbor is not running."""
+    """A client of `a`, whose neighbour is not running."""
     async with running_with_client(topology, "a", tmp_path) as client:
         yield client
 
