@@ -64,7 +64,7 @@ PLANTED: list[tuple[Callable[[], Peer], PeerFailure, str]] = [
     (peers.AnswersGarbage, PeerFailure.WRONG, "what it says is not a packet"),
     (peers.AcknowledgesBeyond, PeerFailure.WRONG, "acknowledges what it cannot have got"),
     (peers.AnswersTwice, PeerFailure.WRONG, "a second EstablishConnection"),
-    (peers.NeverCloses, PeerFailure.HANGS, "to close"),
+    (peers.NeverCloses, PeerFailure.HANGS, "should have closed"),
     (peers.ForgetsCounts, PeerFailure.WRONG, "counts its messages wrongly"),
 ]
 
