@@ -105,8 +105,11 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
     """Return how many bytes the capture must lack if a number arrived during a span.  3.1.5.8.6
 
-    By then, all lower numbers must have arrived, too.
+    By then, all lower numbers must have arrived, too. That does not hold if the sequence took several ways: its
+    destination holds messages that overtake lower numbers.
     """
+    if any(len({*ends}) < len(ends) for ends in zip(*sequence.hops, strict=True)):
+        return SMALLEST_NUMBERED
     into = (progress.marks for (_, to), progress in sequence.hops.items() if to == acker)
     behind = {
         each.number

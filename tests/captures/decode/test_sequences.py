@@ -238,6 +238,18 @@ def test_what_was_seen_behind_a_hole_was_in_it_if_a_higher_number_was(holes: int
     assert faults == ([("order-ack-beyond", wrong.number)] if holes == 1 else [])
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_what_took_another_way_may_come_behind_higher_numbers_that_were_in_a_hole() -> None:
+    scene, _, second = through([3, 4, 5], [3])
+    second.send("b", passed_on(transactional(5))).missing_bytes = SMALLEST_NUMBERED
+    scene.now_ns += 2_000 * MILLISECOND
+    other = scene.wire("a", "c")
+    for number in (1, 2):
+        other.send("a", transactional(number))
+    other.send("c", ordered(5))
+    assert scene.faults(ends=other.reset("a") | second.reset("b")) == []
+
+
 def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it() -> None:
     scene = Scene()
     wire = scene.wire("a", "c")
