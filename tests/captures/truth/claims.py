@@ -18,7 +18,7 @@ from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.journeys import UNTOLD, message_key
 from mqproto.captures.decode.views.follow import FollowedEvent
 from mqproto.captures.packets import SeenPacket
-from mqproto.wire import MessageClass
+from mqproto.wire import NULL_GUID, FinalAckBody, MessageClass
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
@@ -77,9 +77,7 @@ class Claims:
             finding for sight in said.sights if not sight.seen.framed for finding in sight.findings
         }
         self.original = coverage.originals(self.seen.values())
-        self.place: dict[
-            int, int
-        ] = {}  # by the number in the whole capture, that of the first copy in the spoilt one
+        self.place: dict[int, int] = {}  # by the whole capture's number, that of the spoilt one's first copy
         for number, whole in self.original.items():
             if whole is not None:
                 self.place.setdefault(whole, number)
@@ -306,13 +304,15 @@ class Claims:
         """
         if "of which the capture has no message" not in finding.text:
             return verdict(LACKING.search(finding.text) is not None)
-        body = self.truth.sights[number].acknowledgment
-        if body is None:
+        sight = self.truth.sights[number]
+        body, message = sight.acknowledgment, sight.message
+        if body is None or message is None:
             return Verdict.FALSE
+        origin = body.source_guid if isinstance(body, FinalAckBody) else message.user.queue_manager_address
         there = (
             self.coverage.has(self.truth.whole.spans[packet])
-            for (_, identifier, _), known in self.truth.numbered.items()
-            if identifier == body.tx_sequence_id
+            for (source, identifier, _), known in self.truth.numbered.items()
+            if identifier == body.tx_sequence_id and origin in (source, NULL_GUID)
             for packet in known.crossings
         )
         return verdict(not any(there))

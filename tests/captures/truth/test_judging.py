@@ -4,13 +4,14 @@ world.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mqproto.captures import spoil
-from mqproto.captures.decode import Finding, Severity
+from mqproto.captures.decode import Finding, Kind, Severity
 from mqproto.captures.decode.journeys import message_key
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.sight import MESSAGES
@@ -66,24 +67,16 @@ def test_lies_are_found(truth: Truth) -> None:
     assert known.sequence is not None
     number, packet = known.sequence[2], min(known.crossings)
     before, sight = f"number {number - 1:,}", truth.sights[packet]
-    for severity, code, text in (
-        (Severity.NOTE, "gap", f"{before} of sequence 1:2 had not been seen on this hop before {number:,}"),
-        (
-            Severity.NOTE,
-            "gap-filled",
-            f"{before} of sequence 1:2, not seen before #{packet}, came within 1 s",
-        ),
-        (Severity.NOTE, "resend", f"it crossed this hop as #{packet - 1}; the capture does not show why"),
-        (
-            Severity.NOTE,
-            "late",
-            "by the clock of the capture its time to reach its queue was over 1 s before",
-        ),
-        (Severity.NOTE, "missing-bytes", "5 bytes before it are not in the capture"),
-        (Severity.NOTE, "window-exceeded", "273 messages are not acknowledged; the window is 64"),
-        (Severity.FAULT, "ack-beyond-sent", "it acknowledges message 9; the last one sent was 8"),
+    for code, text in (
+        ("gap", f"{before} of sequence 1:2 had not been seen on this hop before {number:,}"),
+        ("gap-filled", f"{before} of sequence 1:2, not seen before #{packet}, came within 1 s"),
+        ("resend", f"it crossed this hop as #{packet - 1}; the capture does not show why"),
+        ("late", "by the clock of the capture its time to reach its queue was over 1 s before"),
+        ("missing-bytes", "5 bytes before it are not in the capture"),
+        ("window-exceeded", "273 messages are not acknowledged; the window is 64"),
+        ("ack-beyond-sent", "it acknowledges message 9; the last one sent was 8"),
     ):
-        assert judge.of_finding(Finding(severity, code, packet, text)) is Verdict.FALSE
+        assert {judge.of_finding(Finding(each, code, packet, text)) for each in Severity} == {Verdict.FALSE}
     for sentence in (
         f"It came to its destination, there, which has to hold it: of its sequence, {number - 1:,} never came.",
         "Nothing more was said about it in these captures.",
@@ -123,6 +116,17 @@ def test_who_is_called_by_his_guid_is_who_is_called_by_his_address(truth: Truth)
         assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.TRUE]
         sentence = f"{other} was seen to send it to {one} once."
         assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.FALSE]
+
+
+def test_who_made_a_sequence_tells_it_from_others_with_the_same_identifier(truth: Truth) -> None:
+    judge = claims(truth, truth.whole.frames)
+    text = "it is of sequence 1:2, of which the capture has no message"
+    acks = [number for number, sight in truth.sights.items() if sight.kind is Kind.ORDER_ACK]
+    notes = [Finding(Severity.NOTE, "order-ack-unknown", number, text) for number in acks]
+    assert {judge.of_finding(note) for note in notes} == {Verdict.FALSE}
+    judge.truth = copy(truth)
+    judge.truth.numbered = {(STRANGER, *key[1:]): known for key, known in truth.numbered.items()}
+    assert {judge.of_finding(note) for note in notes} == {Verdict.TRUE}
 
 
 def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
