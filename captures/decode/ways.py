@@ -443,7 +443,7 @@ class Ways:
             yield from self._out_of.get(each, ())
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
-    def may_be_passed(self, copies: Iterable[Copy], told: Told, *, ended: int) -> bool:
+    def may_be_passed(self, copies: Iterable[Copy], told: Told, *, ended: int | None) -> bool:
         """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
@@ -454,7 +454,7 @@ class Ways:
         Args:
             copies: the copies of this message, as they crossed.
             ended: how many FinalAcks the capture must lack if a new message passed over this one and all others before
-                it; 0 if it lacks no message between this one and the acknowledged one.
+                it; None if it lacks no message between this one and the acknowledged one.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -478,8 +478,9 @@ class Ways:
             spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_FINAL_ACK) if ended else ()
             known = [each for each in spans if each.size_bytes < ENDLESS]
             since_ns = [EVER if several else each.since_ns for each in known]
-            is_room = sum(each.size_bytes // SMALLEST_FINAL_ACK for each in known) >= max(1, ended)
-            ended_ns[place] = max(sent_ns, min(since_ns)) if is_room else NEVER
+            count = sum(each.size_bytes // SMALLEST_FINAL_ACK for each in known)
+            is_room = ended is not None and count >= ended
+            ended_ns[place] = max(sent_ns, min(since_ns, default=EVER)) if is_room else NEVER
         for place in last:
             if place[0] in first:
                 times_ns = (again_ns(place, span) for span in self.passing(place[0]))
@@ -490,8 +491,11 @@ class Ways:
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
     def passing(self, node: NodeKey) -> list[Span]:
-        """Return the gaps of known size in a queue manager's traffic; a gap of unknown size may be empty."""
-        return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
+        """Return the gaps in a queue manager's traffic, except those that may be empty.
+
+        A gap of unknown size may be empty, unless it is the rest of a packet that is cut.
+        """
+        return [each for each in self._sent_by(node) if min(each.size_bytes, each.packet) < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Return why a queue manager may have passed on a message unseen after `since_ns`; None if it cannot have.

@@ -19,7 +19,7 @@ from mqproto.captures.decode.selection import MessageNamed
 from mqproto.captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
 from mqproto.captures.decode.sight import MESSAGES, Kind, Sight
 from mqproto.captures.decode.views.line import CLASS_NAMES
-from mqproto.captures.decode.ways import PASSED_OVER, Copy, Told, Ways, is_overtaken, tells_order
+from mqproto.captures.decode.ways import NEVER, PASSED_OVER, Copy, Told, Ways, is_overtaken, tells_order
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -132,12 +132,13 @@ class History:
         if self.sequence is None:
             return
         key, own = self.sequence
+        refused_ns = (self.ended_ns or 0) if self.ended.startswith("NACK") else NEVER
         told = [each for each in self.told if self.is_told_by(each.sequence_number)]
 
         def is_doubted(each: Told) -> bool:
             new, number = seen.after(own), each.sequence_number
             known = ended.count_through(new - 1) - ended.count_through(own)
-            count = max(1, new - own - known) if new <= number else 0
+            count = new - own - known - (each.time_ns > refused_ns) if new <= number else None
             return number > own and ways.may_be_passed(self.crossings.values(), each, ended=count)
 
         if told and all(map(is_doubted, told)):
@@ -158,10 +159,9 @@ class History:
             parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
         elif any(map(self.is_told_by, self.order_acks)):
             parts.append("an OrderAck for it was seen")
-        elif self.is_doubted:
-            parts.append(f"whether it was acknowledged is not known: {PASSED_OVER}")
         elif self.sequence is not None and self.ended_ns is None:
-            parts.append("no OrderAck was seen to come back")
+            doubt = f"whether it was acknowledged is not known: {PASSED_OVER}"
+            parts.append(doubt if self.is_doubted else "no OrderAck was seen to come back")
         if self.ended_ns is not None:
             parts.append(f"{self.ended} after {_seconds(self.ended_ns - began_ns)}")
         return "; ".join(parts)

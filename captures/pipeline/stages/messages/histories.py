@@ -291,8 +291,7 @@ class HistoryStage:
                 uncertainty = uncertainty_ns(self._ahead, first.place, hop.first.place)
         first_ns = min(hop_ns)
         about = [event for event in events if event.about]
-        orders = [event for event in about if event.kind in (ORDER_ACK, COVERED)]
-        if is_doubted := self._may_be_passed(orders, told.sequence_number, carriers):
+        if is_doubted := self._may_be_passed(about, told.sequence_number, carriers):
             about = [event for event in about if event.kind not in (ORDER_ACK, COVERED)]
         said = self._said(first, about)
         reason = None if arrived_ns is not None else self._why_unknown(hops)
@@ -371,13 +370,16 @@ class HistoryStage:
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
 
-    def _may_be_passed(self, orders: list[Event], number: int | None, carriers: list[Event]) -> bool:
+    def _may_be_passed(self, about: list[Event], number: int | None, carriers: list[Event]) -> bool:
         """Return whether the message may have been passed over.
 
         That is so if each OrderAck of its sequence may stand only for later messages that passed it over.
         """
+        orders = [event for event in about if event.kind in (ORDER_ACK, COVERED)]
         if any(event.sequence_number == number for event in orders):
             return False
+        answers = [event for event in about if event.kind in (FINAL_ACK, ADMIN_ACK)]
+        refused_ns = min((each.time_ns for each in answers if each.message_class & NEGATIVE), default=NEVER)
         copies: dict[str, list[Copy]] = defaultdict(list)
         for event in carriers:
             hop = key_of(event.from_key), key_of(event.to_key)
@@ -385,7 +387,7 @@ class HistoryStage:
             copies[event.series].append(copy)
         return bool(orders) and all(
             self._ways(event.series).may_be_passed(
-                copies[event.series], _told_by(event), ended=_ended(event, number or 0)
+                copies[event.series], _told_by(event), ended=_ended(event, number or 0, refused_ns)
             )
             for event in orders
         )
@@ -474,10 +476,10 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
     return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)).cast(TEXT))
 
 
-def _ended(event: Event, number: int) -> int:
-    """Return how many FinalAcks the captures lack if a new message passed over this number; 0 if none can have."""
+def _ended(event: Event, number: int, refused_ns: int) -> int | None:
+    """Return how many FinalAcks the captures lack if a new message passed over this number; None if none can have."""
     new = next((each for each in event.unseen or () if each > number), 0)
-    return max(1, new - number - (event.ended or 0)) if new else 0
+    return max(1, new - number - (event.ended or 0)) - (event.time_ns > refused_ns) if new else None
 
 
 def _told_by(event: Event) -> Told:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.captures.decode import Analyst, Follower, History, Names
-from mqproto.captures.decode.ways import PASSED_OVER, Lack
+from mqproto.captures.decode.ways import PASSED_OVER, SMALLEST_NUMBERED, Lack
 from mqproto.captures.packets import SeenPacket
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.wire import MessageClass
@@ -330,6 +330,31 @@ def test_a_new_message_may_pass_over_one_that_a_final_ack_ended_where_the_captur
     wire.send("c", answer(number))
     assert "".join(row["outcome"][0].upper() for row in histories(scene)[:2]) == told
     assert (PASSED_OVER in followed(scene.packets, "1").verdict()) == (told[0] == "R")
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+@pytest.mark.parametrize("lacking_bytes", [SMALLEST_NUMBERED - 1, SMALLEST_NUMBERED, 0])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_new_message_may_pass_over_one_that_was_refused_before(lacking_bytes: int, is_before: bool) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    packets = [
+        ("a", transactional(1)),
+        ("a", express(message_id=9)),
+        ("a", transactional(3)),
+        ("c", ordered(3)),
+    ]
+    refusal = final(1, message_class=MessageClass.NACK_Q_EXCEED_QUOTA)
+    packets.insert(1 if is_before else 4, ("c", refusal))
+    hidden = [wire.send(*each) for each in packets][2 if is_before else 1]
+    hidden.missing_bytes = lacking_bytes
+    if not lacking_bytes:
+        hidden.data, hidden.cut_bytes = hidden.data[:62], len(hidden.data) - 62
+    row, verdict = histories(scene)[0], followed(scene.packets, "1").verdict()
+    is_told = not is_before or lacking_bytes == SMALLEST_NUMBERED - 1
+    assert (row["order_acked_ns"] is not None) == ("OrderAck back" in verdict) == is_told
+    assert row["outcome"] == Outcome.REFUSED
+    assert PASSED_OVER not in verdict
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
