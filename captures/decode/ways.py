@@ -472,30 +472,31 @@ class Ways:
             return any(place[0] == span.sender and again_ns(place, span) is not None for place in last)
 
         ended_ns: dict[tuple[NodeKey, int], int] = {}
-        began_ns = []
+        began_ns, needed = [], NEVER if ended is None else ended
         several = len(self._began_ns) > 1
         for place, (sent_ns, _) in last.items():
             spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_FINAL_ACK) if ended else ()
             known = [each for each in spans if each.size_bytes < ENDLESS]
             since_ns = [EVER if several else each.since_ns for each in known]
             count = sum(each.size_bytes // SMALLEST_FINAL_ACK for each in known)
-            is_room = ended is not None and count >= ended
-            ended_ns[place] = max(sent_ns, min(since_ns, default=EVER)) if is_room else NEVER
+            ended_ns[place] = max(sent_ns, min(since_ns, default=EVER)) if count >= needed else NEVER
         for place in last:
             if place[0] in first:
-                times_ns = (again_ns(place, span) for span in self.passing(place[0]))
+                times_ns = (again_ns(place, span) for span in self.passing(place[0], cut=needed == 0))
                 began_ns.append(min((each for each in times_ns if each is not None), default=NEVER))
         if NEVER in began_ns:
             return False
         when = min(began_ns), told.time_ns, SMALLEST_NUMBERED
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
-    def passing(self, node: NodeKey) -> list[Span]:
-        """Return the gaps in a queue manager's traffic, except those that may be empty.
+    def passing(self, node: NodeKey, *, cut: bool = False) -> list[Span]:
+        """Return the gaps of known size in a queue manager's traffic; a gap of unknown size may be empty.
 
-        A gap of unknown size may be empty, unless it is the rest of a packet that is cut.
+        Args:
+            cut: whether to add packets that are cut before they say what they are.
         """
-        return [each for each in self._sent_by(node) if min(each.size_bytes, each.packet) < ENDLESS]
+        spans = self._sent_by(node)
+        return [each for each in spans if each.size_bytes < ENDLESS or (cut and each.packet < NEVER)]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Return why a queue manager may have passed on a message unseen after `since_ns`; None if it cannot have.
