@@ -4,7 +4,7 @@
 
     spark.readStream.format("mqproto").load("captures/")
 
-Packets and messages are put together from segments in many places: mqproto.captures.spark has them.
+For packets and messages, which are assembled from many segments, use mqproto.captures.spark.
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ?, []
 and {}, and the URIs listed in mqproto.captures.pipeline.source.storage.

@@ -260,7 +260,10 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Return the suspects to send alone now, the likeliest first; only untried ones if others must pass."""
+        """Return the suspects to send alone now, the likeliest first.
+
+        While other messages may pass, these are only the untried ones.
+        """
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]

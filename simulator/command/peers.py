@@ -77,7 +77,7 @@ def add(
     name: Annotated[
         str,
         ARGUMENT,
-        r"A name for the peer, as in NAME\private$\orders; if --also is the only option, its present name or GUID.",
+        r"A name for the peer, as in NAME\private$\orders; if only --also is given, the peer's present name or GUID.",
     ],
     node: NodeArgument = None,
     address: Annotated[str, "Its address or host name.", value("HOST")] = "",

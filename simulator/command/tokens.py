@@ -42,14 +42,14 @@ NameArgument = Annotated[str, ARGUMENT, "A name for the token's owner: up to 64 
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens"],
+    file: Annotated[Path, "The file of tokens that the gateway has as --tokens.", "--tokens"],
     queues: Annotated[
         list[str] | None, "A queue that the token opens; repeatable, '*' for all.", "--queue", "-q"
     ] = None,
     role: Annotated[str, "send: send messages; read: ask for their outcomes; all: both."] = "",
     producer: Annotated[
         str | None,
-        "The producer whose ids the token uses, by default NAME; '' for all ids, by their full names.",
+        "The producer whose ids the token uses, by default NAME; with '', all ids, which requests then give in full.",
         value("NAME"),
     ] = None,
 ) -> int:
@@ -93,7 +93,7 @@ def make(
 
 
 @app.command()
-def show(file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."]) -> Printout:
+def show(file: Annotated[Path, ARGUMENT, "The file of tokens that the gateway has as --tokens."]) -> Printout:
     """List the tokens, their owners, and the queues that they open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
@@ -121,7 +121,7 @@ def show(file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."])
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens"],
+    file: Annotated[Path, "The file of tokens that the gateway has as --tokens.", "--tokens"],
 ) -> int:
     """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:

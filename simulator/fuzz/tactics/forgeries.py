@@ -112,7 +112,7 @@ def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
 
 
 def forges_a_message(speaker: Speaker) -> Iterable[Packet]:
-    """Send a message in a name other than the presented one."""
+    """Send a message under a name other than the one presented."""
     yield speaker.message(speaker.name, speaker.notes, speaker.number(1), recoverable=True)
 
 

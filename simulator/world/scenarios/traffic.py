@@ -252,7 +252,7 @@ class Message:
     was_forgotten: bool = False
     """Whether it arrived again when its destination may have forgotten it, so that there are several copies."""
     passed_again: bool = False
-    """Whether a node on its way took it twice because the node had died in between.
+    """Whether a node on the message's route accepted it twice, because the node died in between.
 
     If so, each copy ends separately.
     """

@@ -39,7 +39,7 @@ def talked(count: int) -> list[bytes]:
 
 
 def halves(frames: list[bytes], late_ns: int = 0) -> list[Frame]:
-    """Return what a TAP captures of these frames, in the order of its two clocks."""
+    """Return what a TAP captures of these frames, sorted by the timestamps of its two clocks."""
     told = []
     for number, frame in enumerate(frames, 1):
         segment = decode_frame(frame)

@@ -1,4 +1,4 @@
-"""Seeded worlds as captures: the tables say about each message what the world knows.
+"""Seeded worlds as captures: for each message, the tables say what the world knows.
 
 They accuse nobody who kept to the protocol. `make truth` uses 200 worlds; MQPROTO_TRUTH_WORLDS sets their number.
 """

@@ -62,7 +62,7 @@ _IN_ITS_QUEUE: Final = frozenset(
         Waypoint.PURGED,
     }
 )
-"""Waypoints whose notes have the queue's name at its own host.
+"""Waypoints whose notes use the name that the queue has on its own host.
 
 Notes of `accepted` have the name that all nodes use.
 """
