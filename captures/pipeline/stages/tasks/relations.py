@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqproto.captures.pipeline.engines.engine import Outbox
 from mqproto.captures.pipeline.stages.messages import grouping, subjects
@@ -17,6 +16,7 @@ from mqproto.captures.pipeline.stages.sequences import sequences
 from mqproto.captures.pipeline.stages.sessions import directory
 from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_text, split
 from mqproto.captures.pipeline.stages.tasks.context import Context
+from mqproto.captures.pipeline.tables.lists import integers
 from mqproto.captures.pipeline.tables.schemas.packets import PACKETS
 
 JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series", "row_id"))
@@ -62,12 +62,14 @@ class Related:
             packets = self.waiting.get(series)
             if packets is None or not packets.num_rows:
                 continue
-            at = pc.index_in(some.column("row_id"), value_set=packets.column("row_id"))
-            known = at.drop_null()
-            others = np.ones(packets.num_rows, dtype=bool)
-            others[known.to_numpy()] = False
+            here, wanted = integers(packets, "row_id"), integers(some, "row_id")
+            at = np.minimum(np.searchsorted(here, wanted), len(here) - 1)
+            is_known = here[at] == wanted
+            others = np.ones(len(here), dtype=bool)
+            others[at[is_known]] = False
             self.waiting[series] = packets.filter(pa.array(others))
-            self._send(series, packets.take(known), some.filter(at.is_valid()), waits=waits)
+            related = packets.take(pa.array(at[is_known]))
+            self._send(series, related, some.filter(pa.array(is_known)), waits=waits)
 
     def _send(self, series: str, batch: pa.RecordBatch, relations: pa.RecordBatch, *, waits: bool) -> None:
         context = self._context
