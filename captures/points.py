@@ -43,10 +43,11 @@ class Point:
     snaplen: how many bytes the capture kept of the largest of them; 0 if unknown.
     back_ns: the greatest step back in time from one frame to a later one.
     connections: the number of connections with at least one byte here, captured or missing.
-    lossy: the number of these connections that lack bytes.
+    lossy: the number of these connections that lack bytes, beyond those that the capture cut from frames.
     headless: the number of connections that lack their beginning in a direction with captured or missing bytes.
-    one_sided: the number of connections with bytes in only one direction.
-    halves: the number of connections whose other direction was captured at another point.
+    one_sided: the number of connections with captured bytes in only one direction. Connections of which both directions
+        were seen to begin do not count.
+    halves: the number of one-sided connections whose other direction was captured at another point.
     open: the number of connections whose end was not seen.
     missing_bytes, gaps: the number of bytes, and of gaps, that were sent but are not in the capture.
     snapped_bytes: the number of missing bytes that the capture cut from frames.
@@ -54,8 +55,8 @@ class Point:
     cut_packets: the number of packets of which only the beginning is read.
     by_file: whether frames are counted for the file as a whole, together with other points' frames in it.
     compared: whether there is another point to compare clocks with.
-    ahead_ns: how far the clock of one half of a TAP is ahead of the other half's. The times of this half are corrected
-        by that amount.
+    ahead_ns: if this point is one half of a TAP, how far its clock is ahead of the other half's. This point's times are
+        corrected by that amount.
     """
 
     name: str

@@ -53,7 +53,8 @@ class TellingSegment(NamedTuple):
 
     number: the number of its frame.
     size_bytes: the size of its whole payload.
-    kept_bytes: the size of the captured part of the payload; `content` is a checksum of this part.
+    kept_bytes: the size of the captured part of the payload.
+    content: a checksum of the captured part; 0 if that part is shorter than PROOF_BYTES.
     """
 
     number: int

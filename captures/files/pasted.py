@@ -190,7 +190,9 @@ class _Line:
         return found
 
     def data(self, size: int | None = None, *, swapped: bool) -> bytes:
-        """Return the line's bytes: `size` of them if that is known, otherwise as many as the line's letters show.
+        """Return the line's bytes: `size` of them if that is known, otherwise as many as its letters show.
+
+        If the letters show no number, it is the likely one. If the line does not fit `size`, return no bytes.
 
         Args:
             swapped: whether the tool shows numbers of 16 bits or more, in little-endian order.

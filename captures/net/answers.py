@@ -53,7 +53,8 @@ class Answers:
     def ahead_ns(self, other: Answers) -> int:
         """Return how far another capture's clock must be ahead of this one's; negative if it must be behind.
 
-        The result is 0 if the bounds allow that, otherwise halfway between the bounds.
+        The result is 0 if the bounds allow that. Otherwise, it is halfway between the bounds, or the bound itself if
+        there is only one.
         """
         most = self._bound_ns(other)
         least = other._bound_ns(self)

@@ -306,7 +306,7 @@ class Direction:
     def _behind(self, number: int | None) -> int | None:
         """Return how many bytes a sequence number is beyond those read so far, negative if it is among them.
 
-        Return None if it belongs to another connection.
+        Return None if there is no number, if nothing has been read yet, or if the number belongs to another connection.
         """
         if number is None or self._next is None:
             return None

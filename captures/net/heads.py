@@ -11,9 +11,9 @@ from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_
 HEAD_BYTES: Final = 16
 """The size of the part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 TRIES_COUNT: Final = 16
-"""The number of heads that are tried in a chunk to find one that others follow.
+"""The number of heads that are tried in a chunk to find a packet.
 
-The heads of the longest possible chain are tried in addition.
+`chain_in` tries as many more as the longest possible chain has.
 """
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")

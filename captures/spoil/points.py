@@ -58,9 +58,10 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
     """Simulate a host that translates addresses, captured at all its interfaces, as `tcpdump -i any` does.
 
-    Each segment is seen twice: first with its client's address, and later with the host's, which has one port for each
-    port of a client. The client is the first sender; if the first segment answers a SYN, it is the receiver. Anything
-    except IPv4 segments is seen once.
+    Each segment is seen twice: with its client's address, and with the host's, which has one port for each port of a
+    client. A segment from the client is seen first with the client's address, and an answer is seen first with the
+    host's. The client is the first sender; if the first segment answers a SYN, it is the receiver. Anything except IPv4
+    segments is seen once.
 
     Args:
         late_ns: the delay of the second copy.

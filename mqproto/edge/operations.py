@@ -155,7 +155,7 @@ class Performer:
     def go_on(self, following: int) -> tuple[int, ...]:
         """Take the identifier of the invoker's next operation.
 
-        Return the old identifiers that can now be forgotten.
+        Forget the identifiers that are now too old, and return them.
 
         If there was a crash before the last operations were on disk, only the invoker knows the next identifier.
         """

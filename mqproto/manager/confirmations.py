@@ -288,9 +288,13 @@ class Confirmations:
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
         """If a message with a class is an OrderAck or a FinalAck, process it. Return whether it was one.
 
-        An acknowledgment counts only if its source is the destination of the sequence. The neighbour that brings it
-        must be that queue manager, or be declared to bring that queue manager's messages. Our messages may take another
-        route there.
+        An acknowledgment normally counts only if its source is the destination of the sequence. The neighbour that
+        brings it must be that queue manager, or be declared to bring that queue manager's messages. Our messages may
+        take another route there.
+
+        There are two exceptions. If the destination is known only by a direct name, any peer that calls from that
+        name's host speaks for it. Until the destination has acknowledged a message, a queue manager on the route may
+        report in a FinalAck that a copy of the message ended there.
         """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):

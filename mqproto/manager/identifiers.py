@@ -56,9 +56,8 @@ NUMBER: Final = itemgetter(0)
 class Bringer:
     """A neighbour that brings messages, either its own or those of others.
 
-    remembered: how many messages of each sender and kind are always remembered. This is twice the
-        largest window that the neighbour has announced: by the letter of 3.1.7.1, a sender uses its own window,
-            whatever ours is.
+    remembered: how many messages of each sender and kind are always remembered. This is twice the largest window that
+        the neighbour has announced. By the letter of 3.1.7.1, a sender uses its own window, whatever ours is.
     share: how many messages of both kinds together the neighbour keeps in a full table. This depends on the smaller of
         its window and ours, so that a neighbour with a large announced window cannot claim the whole table.
     """

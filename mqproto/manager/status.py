@@ -183,9 +183,10 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""The maximum number of incoming sequences, and of outgoing queues, that a node lists; peers can cause more of both.
-Queues that have a route come first, and then those with more messages. Of the sequences, those that hold more messages
-come first.
+"""The maximum number of incoming sequences, and of outgoing queues, that a node lists.
+
+Peers can cause more of both. Queues that have a route are preferred, and then those with more messages. Of the
+sequences, those that hold more messages are preferred.
 """
 SESSIONS_LISTED: Final = 100
 """The maximum number of sessions that a node lists; strangers can open more than that."""

@@ -143,7 +143,10 @@ class HostTally:
 
 
 class Hosts:
-    """The tallies of all peers that are or were connected."""
+    """The tallies of all peers that are connected, and of those that were connected recently.
+
+    At most GONE of the latter are kept, and they are dropped after GONE_MS.
+    """
 
     def __init__(self) -> None:
         self._tallies: dict[Who, HostTally] = {}

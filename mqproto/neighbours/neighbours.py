@@ -207,8 +207,9 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """If there is no session, try the next hop; after the last one, wait and try the first one again. 3.1.5.9,
-        3.1.6.1
+        """If there is no session, try the following next hop at once.  3.1.5.9, 3.1.6.1
+
+        After the last next hop, wait for a while, and then try the first one again.
         """
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
@@ -356,7 +357,11 @@ class Neighbours:
         return None
 
     def may_call(self, hop: NextHop) -> bool:
-        """Return whether we may call a next hop. If it was met and never called, we wait until it calls us."""
+        """Return whether we may call a next hop.
+
+        If it was met only because it called us, we wait until it calls again, unless an operator allows calls to its
+        host.
+        """
         return not hop.learnt or self.met.may_call(hop.manager)
 
     def may_have_session(self, neighbour: Neighbour) -> bool:

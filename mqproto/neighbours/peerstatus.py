@@ -52,8 +52,8 @@ class PeerStatus:
     manager: the GUID that it presents; empty if it has presented none, or if this entry stands for several peers.
     tls: whether a certificate has proven the GUID.
     sessions, half_open: the number of its present sessions that are open, and of those that are not open yet.
-    first_s, last_s: when it was first and last connected, UTC; `last_s` is accurate to within 10 seconds. opened,
-        messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
+    first_s, last_s: when it was first and last connected, UTC; `last_s` is accurate to within 10 seconds.
+    opened, messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
     sequences, held_bytes: the number of its incoming sequences, and of the bytes that they hold after gaps.
     acknowledgments: the number of messages that wait to be sent to its order queue.

@@ -196,9 +196,10 @@ def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaratio
 
 
 def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
-    """Return whether two declarations are the same, apart from the identifier.
+    """Return whether two declarations of a queue are the same, apart from the identifier and the name.
 
-    The identifier may differ because other queues may have been declared before this one.
+    The identifier may differ because other queues may have been declared before this one. The names are not compared:
+    callers look the declarations up by name, so only the case can differ.
     """
     if one is None or other is None:
         return one is other

@@ -32,15 +32,19 @@ CEILING_BLOCK: Final = 256
 
 
 class Cursors:
-    """The places of one sequence, all of them positions. At the start, all except `last` are the same.
+    """The places of one sequence, all of them positions.
+
+    When a sequence begins, the first five are the last position of the queue. Of the others, `resent_through` is 0
+    until the first resend.
 
     base: the position before the first message of the current sequence.
     acknowledged: the last message that an OrderAck has acknowledged; all messages before it are acknowledged, too.
     saved_through: the next hop has all messages up to this one on its disk.
-    sent_ceiling: no message after it was ever sent. After a restart it is unknown, so it starts as the stored ceiling.
+    sent_ceiling: no message after it was ever sent. After a restart it is unknown, so it starts as the stored ceiling,
+        or as the last message if that comes first.
     stored_ceiling: the ceiling in the store.
     resend_after, resend_through: during a resend, the messages after `resend_after`, up to `resend_through`, have yet
-        to be read.
+        to be read; both are 0 at other times.
     resent_through: the last message that was sent again.
     """
 

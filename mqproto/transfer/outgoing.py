@@ -128,7 +128,10 @@ class OutgoingQueue(Lane):
         return deadline_s is not None and now.utc_s > deadline_s
 
     def is_copy(self, packet: bytes) -> bool:
-        """Return whether a message here is only a copy, which its sender keeps until the destination answers."""
+        """Return whether a message here is only a copy.
+
+        If so, its sender keeps the original until the destination answers.
+        """
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:

@@ -52,7 +52,10 @@ class QueueKind(StrEnum):
     ORDER = "order"
     """order_queue$: FinalAcks that have arrived and have not been acted on yet."""
     BLOCKED = "blocked"
-    """Not really a queue, and always empty. While it is on hold, the network that it names gets no answer."""
+    """Not really a queue, and always empty. Its name is a network.
+
+    While it is on hold, connections and pings from that network get no answer.
+    """
     DECLARED = "declared"
     """Not really a queue, and always empty. While on hold, it has an operator's changes to a local queue.
 
@@ -460,7 +463,8 @@ class OpenTransport(NamedTuple):
     """Connect, and then call `QueueManager.opened`, or `QueueManager.lost` if connecting fails.
 
     tls: the queue manager whose pinned certificate the other end must show; None for a plain connection.
-    avoid: the address of the host to try last, because no queue manager was found there last time.
+    avoid: among the addresses of the host, the one to try last, because no queue manager was found there last time;
+        empty for none.
     """
 
     session: int

@@ -20,7 +20,10 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""How many sent messages without an OrderAck are remembered by their numbers, at about 100 bytes each."""
+"""The maximum number of sent messages without an OrderAck that are remembered by their numbers.
+
+Each takes about 100 bytes.
+"""
 
 
 class Waypoint(Word):

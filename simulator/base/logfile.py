@@ -111,7 +111,7 @@ class LogFile(io.TextIOBase):
                 self._torn = b"" if written_bytes == len(data) else b"\n"
 
     def _rotate(self) -> None:
-        """Start a new file, and keep the older ones under other names."""
+        """Start a new file, and keep the last OLDER files under other names."""
         names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, OLDER + 1))]
         for older, newer in pairwise(reversed(names)):
             with suppress(FileNotFoundError):

@@ -202,7 +202,16 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
 
 
 def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
-    """Return the node on which to make a queue: the one that its name or `node` names, or else `host`."""
+    """Return the node on which to make a queue.
+
+    It is the node that the queue's name or `node` names, or else `host`, or else the only node.
+
+    Args:
+        host: the node of the model queue; None if there is no model.
+
+    Raises:
+        UsageError: the queue's name and `node` name different nodes, or no node is given and there are several.
+    """
     from mqproto.formatname import parse_path_name
     from mqproto.simulator.topology.resolve import is_bare
 

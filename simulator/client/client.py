@@ -466,11 +466,11 @@ class Client:
     # For operators
 
     async def explain(self, subject: str = "", limit: int = 5) -> Explanation:
-        """Return what the node knows about why messages for a queue or node wait, or why one message does.
+        """Explain why something waits: return what the node knows about a queue, a node or a message.
 
         Args:
             subject: the name of a queue or a node, or a message's identifier; empty for all queues.
-            limit: the maximum number of messages to include for each queue.
+            limit: the maximum number of messages to include for each queue; for all queues, it is always 1.
         """
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer

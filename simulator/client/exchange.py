@@ -40,7 +40,7 @@ They are sent over another connection.
 class PendingRequest:
     """A request that has no answer yet.
 
-    volatile: whether the node forgets that the request was carried out when the node's process ends.
+    volatile: whether the node, when its process ends, forgets that the request was carried out.
     tag: a tag that the journal keeps, with the operation and its outcome, until it is told to forget it.
     """
 

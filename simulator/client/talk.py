@@ -365,7 +365,7 @@ def _node_of(topology: Topology, found: Import) -> str:
     """Return the node whose store the messages are from; if it is not in the topology, the first node.
 
     Raises:
-        UsageError: they are from the stores of several nodes.
+        UsageError: they are from the stores of several nodes of the topology.
     """
     known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
     if len(known) > 1:

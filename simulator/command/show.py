@@ -241,7 +241,10 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """Yield the names of the bits that are set in a word of flags. The flags' record defines the names."""
+    """Yield the names of the flags that are set in a word. The flags' record defines the names.
+
+    A flag of several bits is given with its value, as `name=value`.
+    """
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name

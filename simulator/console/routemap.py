@@ -30,7 +30,10 @@ A link's label fits into it.
 LABEL: Final = (90.0, 84.0)
 """The width and height of a label, which has the rate and the waiting messages of both directions."""
 BESIDE: Final = (22, -16)
-"""The offsets of a label next to a vertical link: to its right or, if there is no room, to its left."""
+"""The offsets of a label next to a link that is steeper than 45 degrees.
+
+The label is to the right of the link or, if there is no room, to its left.
+"""
 BEYOND: Final = 1e6
 PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
 """The places for a label, as fractions of a link's length: the middle, or others if that is taken."""

@@ -39,7 +39,7 @@ class Count(msgspec.Struct):
     """The progress of the traffic.
 
     wrong: the number of messages that arrived before one with a lower number.
-    twice: the number of messages that arrived more than once.
+    twice: the number of repeated arrivals; a message that arrives three times counts as two.
     failure: the reason why the traffic ended before it was stopped; empty if it did not.
     """
 

@@ -227,8 +227,9 @@ class ReceivedMessage:
 
     @property
     def destinations(self) -> list[str]:
-        """The format names of all queues that got a copy, if the names are readable; empty if there was only one
-        queue.
+        """The format names of all queues that got a copy; empty if there was only one queue.
+
+        Names that cannot be read are left out.
         """
         header = self.record.multi_queue_format
         return [] if header is None else [str(name) for name in destinations_from_wire(header)]

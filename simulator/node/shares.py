@@ -22,7 +22,9 @@ PIECE_BYTES: Final = 16 * 1024
 messages are small.
 """
 DEBT_LIMIT_S: Final = 1.0
-"""The longest time, in seconds, that a host may have to wait. Beyond it, the host gets no further connection."""
+"""The longest time, in seconds, that a host may have to wait. Beyond it, the host gets no further connection, unless a
+known peer may be there.
+"""
 ACCOUNTS: Final = 4_096
 """The number of hosts that have an account of their own. All further hosts share one account."""
 OTHERS: Final = "other hosts"

@@ -114,9 +114,9 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time before which no answer can come, because no message is due until then.
+        """Return the time at which the next packet is due; nothing new can come of it before then.
 
-        It is in the past if an answer can come now.
+        It is in the past if the packet is already due, or if there is none to send.
         """
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s

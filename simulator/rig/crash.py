@@ -52,8 +52,9 @@ RATES: Final = {"orders": 200, "notes": 40}
 SLOWER_WITH_KEYS: Final = 2
 """The divisor of the rates if there are keys, because signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""Once all messages are due, a sender is asked to stop if none of its messages has been accepted for this time, in
-seconds.
+"""The time, in seconds, after which senders are asked to stop, once all messages are due.
+
+If no message of any sender is accepted for such a time while senders still run, the run fails.
 """
 SETTLE_S: Final = 60.0
 """After the last kill, it is a fault if nothing arrives for this time, in seconds, while something is owed or still

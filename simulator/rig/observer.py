@@ -33,7 +33,10 @@ recovered.
 
 @dataclass(slots=True)
 class NodeCount:
-    """The counts of one node, summed over all its processes."""
+    """The counts of one node, over all its processes.
+
+    `waiting` and `state` are not sums; they are the latest that are known.
+    """
 
     sent: int = 0
     forwarded: int = 0
@@ -131,7 +134,10 @@ class NodeUsage:
     log_bytes: int = 0
 
     def raise_to(self, others: NodeUsage) -> None:
-        """Raise each figure to the corresponding figure of the other usage, if that is larger."""
+        """Raise each figure to the corresponding figure of the other usage, if that is larger.
+
+        `first_bytes` is taken from the other usage only if it is not known here.
+        """
         self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
         self.first_bytes = self.first_bytes or others.first_bytes
         self.cpu, self.log_bytes = max(self.cpu, others.cpu), max(self.log_bytes, others.log_bytes)

@@ -55,7 +55,9 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome of the messages. All counts except sent, delivered and in_doubt must be 0.
+    """The outcome of the messages.
+
+    All counts except sent, delivered, in_doubt and in_doubt_delivered must be 0.
 
     sent: the number of messages that were accepted.
     delivered: the number of these messages that arrived.
@@ -63,6 +65,7 @@ class Comparison:
     altered: the number of messages whose label and body have a different SHA-256 than when they were sent.
     strangers: the number of messages that nobody sent.
     in_doubt: the number of messages that may have been accepted; each may arrive once, or not at all.
+    in_doubt_delivered: the number of messages in doubt that arrived.
     torn: the number of requests in doubt that were accepted in part; a request must be accepted as a whole or not at
         all.
     twins: the number of messages that got the identifier of another message.

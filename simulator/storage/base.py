@@ -88,7 +88,7 @@ but the neighbours cannot.
 class Mark(NamedTuple):
     """The place where the log begins.
 
-    segment: the first segment that has records which the tables lack, or may lack.
+    segment: the first segment whose records the tables lack, or may lack; it may not exist yet.
     record: the number of that segment's first record.
     is_begun: whether that segment was begun, so that it must exist.
     """

@@ -62,7 +62,9 @@ class Contents:
         """
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """Add a transaction of the log, as returned by `resolved`. Return the number of bytes of the messages that it
+        """Add a transaction of the log, as returned by `resolved`.
+
+        Return the number of bytes by which the messages grow. It is negative if the transaction removes more than it
         adds.
         """
         for queue in writes.queues:

@@ -138,7 +138,10 @@ class Log:
         }
 
     def has_work(self) -> bool:
-        """Whether the log, or its messages in memory, have reached a limit, or data is due to move to the tables."""
+        """Whether the log, or its messages in memory, have reached a limit, or data is due to move to the tables.
+
+        There is also work if the reserve is missing and the log has older segments.
+        """
         limits, recent = self._limits, self.recent
         return self._segment is not None and (
             self._due is not None

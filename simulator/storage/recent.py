@@ -294,7 +294,10 @@ def runs(keys: list[int]) -> list[tuple[int, int]]:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ranges that adjoin, and return the result; each range stays within one queue."""
+    """Merge ranges of keys that overlap or adjoin, and return the fewest ranges, the lowest first.
+
+    Each range stays within one queue.
+    """
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

@@ -106,9 +106,9 @@ class Node:
     readers: the group of the system that may look at it without changing anything; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: the address at which it answers /metrics, /live and /ready over HTTP; None if it does not.
-    traces: the URL of the collector for its spans; empty for the URL in the environment. sites, routing_server,
-        out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, but other nodes and sites are given by
-        name.
+    traces: the URL of the collector for its spans; empty for the URL in the environment.
+    sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, but other nodes and
+        sites are given by name.
     """
 
     name: str

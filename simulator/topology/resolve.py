@@ -276,9 +276,9 @@ def _local(node: Node, local: LocalName) -> ResolvedName:
 
 
 def _as_system(local: LocalName) -> SystemQueue | None:
-    """Return the system queue that a name means if no declared queue has that name; otherwise, None.
+    """Return the system queue that a name means; None if it means none. A short name such as `deadxact` is enough.
 
-    A short name such as `deadxact` is enough.
+    The declared queues are not examined. If one of them has that name, the caller must decide.
     """
     name = local.queue.upper()
     if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:

@@ -49,7 +49,7 @@ FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that is sent to follow messages held in vain."""
 FIRST_CALLING: Final = 8_000
-"""The number of the first burst that is sent by a node when it calls again."""
+"""The lowest number of the bursts that a node sends when it calls again. The numbers count down to this one."""
 FOLLOWING_OF_ONE: Final = 1_000
 """How many burst numbers are reserved for each node."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})

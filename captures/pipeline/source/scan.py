@@ -94,9 +94,11 @@ class Scanned:
         return Section(self.section.order, sources, shift + self.section.interface_count)
 
     def holds(self, start: int, section: Section) -> bool:
-        """Return whether the range was scanned from the right beginning.
+        """Return whether the range was certainly scanned from the right beginning.
 
-        This is true if its first record is at `start`, and if the state that it assumed there agrees with `section`.
+        This is true if its first record is at `start`, and if the state that it assumed there agrees with `section`. If
+        that state was unknown, it is also false for a range with damage, because a wrong beginning may have caused the
+        damage.
         """
         if self.first != start:
             return False

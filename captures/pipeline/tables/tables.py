@@ -414,7 +414,7 @@ def _check_free(store: Store) -> None:
     """Check that a folder without runs is empty, or was left by a first run that failed.
 
     Raises:
-        TablesError: it has other files.
+        TablesError: it has other files, or is a file itself.
     """
     try:
         names = store.names()

@@ -60,7 +60,7 @@ class MisuseError(UsageError, ConstructError):
 
 @contextmanager
 def standing_at(path: str) -> Iterator[None]:
-    """Put the path of the caller's construct in front of the path in a layout's errors."""
+    """Replace TOP in the path of a layout's errors with the path of the caller's construct."""
     try:
         yield
     except (ParseError, MisuseError) as error:

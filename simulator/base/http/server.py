@@ -89,9 +89,10 @@ LINGER_S: Final = 2.0
 DOORWAY: Final = 200
 """How many connections beyond the limit are answered at the same time. Others are closed unanswered."""
 HURRY_S: Final = 1.0
-"""After this many seconds without a whole head, a connection is among the first to give way.
+"""After it has waited for this many seconds, a connection without a whole head is among the first to give way.
 
-Before that time has passed, no connection gives way to another one from its own host.
+A connection of any kind that has waited for its client for a shorter time than this does not give way to a newcomer
+from its own host.
 """
 
 

@@ -342,11 +342,11 @@ class DocumentHistory:
         return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
-        """Record what became of a report.
+        """Record an attempt to deliver a report.
 
         Args:
-            has_heard: whether it was delivered.
-            again_s: the time after which it will be repeated; None if it was delivered or given up.
+            has_heard: whether the report was delivered.
+            again_s: the number of seconds until the next attempt; None if the report was delivered or given up.
         """
         await self._ask(Attempted(identifier, has_heard, again_s))
 

@@ -56,9 +56,12 @@ class BecomeLeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaderSays:
-    """Show that the leader is alive.
+    """Show that the leader is alive, store a note for its successors, or resign.
 
-    It may also store a note for its successors, or resign so that they need not wait.
+    After a resignation, successors need not wait.
+
+    note: the note to store; None for no note. With a note, nothing else is done: this does not show that the leader is
+        alive, and `resigns` is ignored.
     """
 
     scope: str

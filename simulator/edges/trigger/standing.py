@@ -22,7 +22,7 @@ class TriggerStanding:
 
     queue: the queue's name, such as `destination\orders`.
     leader: the trigger that delivers; empty if the last one has resigned.
-    has_ended: whether the leader's process has certainly ended.
+    has_ended: whether the leader's process has certainly ended, or there is no leader.
     held: why nothing is delivered; None if the queue is not held.
     """
 

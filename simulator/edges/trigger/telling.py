@@ -114,7 +114,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """Return the outbox's name for the end of a message, if a URL waits for that end."""
+    """Return the name under which the outbox has the end of a message, for a URL that waits for that end."""
     return f"{message}/ended"
 
 

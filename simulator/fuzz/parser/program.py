@@ -84,9 +84,10 @@ class Program:
         return BURST * self.block
 
     def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the ways of the packets, up to the first one that ends the program.
+        """Return the ways of the packets, up to the first one that shows a fault, and then that fault.
 
-        Run that packet again; if it shows a fault again, return that fault for it.
+        If the program reads many packets, that packet is run again alone. If it then shows no fault, the fault of the
+        whole run is returned.
         """
         ended = self._run(packets)
         if self._is_well(ended):

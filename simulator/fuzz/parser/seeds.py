@@ -250,7 +250,10 @@ def _with_headers(message: UserMessage, *names: str) -> UserMessage:
 
 
 def _lists() -> MultiQueueFormatHeader:
-    """Return a header whose lists have a name of every kind; one of the lists is empty."""
+    """Return a header with three lists.
+
+    The first has a name of every kind, the second has one name, and the third is empty.
+    """
     names = [
         MqfFormatNameElement(PUBLIC_NAME, b"", THERE),
         MqfFormatNameElement(PRIVATE_NAME, b"", PRIVATE),

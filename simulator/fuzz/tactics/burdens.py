@@ -142,7 +142,7 @@ def _unread_answers(talk: Talk) -> str:
 
 
 def _made_up_hosts(talk: Talk) -> str:
-    """Recoverable messages whose administration queue is on a host that does not exist."""
+    """Recoverable messages whose administration queue is on a made-up host, or on the peer's own loopback address."""
     host = talk.dice.choice(("TCP:192.0.2.1", "OS:made-up-host.invalid", "TCP:127.0.0.1"))
     packets = []
     for _ in range(50):

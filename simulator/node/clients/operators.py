@@ -275,8 +275,10 @@ class Operators:
         self._guard.read_anew()
 
     def purge(self, text: str) -> dict[str, int]:
-        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages deleted from
-        each.
+        """Delete everything in a queue of this node, or in outgoing queues.
+
+        Return the number of messages to be deleted from each. Deleting those on disk may take longer; see
+        `is_emptying`.
         """
         return {name: self._core.purge(name) for name in self._meant(text)}
 

@@ -45,7 +45,8 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
         The folder with everything that was set aside.
 
     Raises:
-        StoreError: there is no store, its node is running, or the node still has the GUID of the original.
+        StoreError: there is no store, its node is running, the node still has the GUID of the original, or the folder
+            already exists.
     """
     path = path.resolve()
     owner = owner_of(files, path)

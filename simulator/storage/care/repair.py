@@ -109,7 +109,11 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """Return a record without the messages and sequences of unknown queues, and without anything of the lost queues."""
+    """Return a record without lost queues and their messages.
+
+    The messages and sequences of unknown queues are left out as well. The findings say how many messages and sequences
+    were left out.
+    """
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):

@@ -307,8 +307,10 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment reports the true outcome of a message, and is sent only once.  [MS-MQQB]
-    3.1.7.15
+    """An administration acknowledgment reports the true outcome of a message.  [MS-MQQB] 3.1.7.15
+
+    The source hears of each outcome only once. Reports about copies, or about messages for which nothing is promised,
+    may be repeated.
     """
     if message is None:
         return f"{node.name} hears of a message that nobody sent"

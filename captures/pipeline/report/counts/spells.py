@@ -40,7 +40,7 @@ with asked as (select unnest($asked::struct(
 select number, bool_or(reset) as reset, greatest(max(lacked), $slots - max(high)) * max(slot_ns) as lacked_ns
 from lacking group by number order by number
 """
-"""Selects, for each spell, the longest time without a connection in use.
+"""Selects, for each spell, whether a connection was reset, and the longest time without a connection in use.
 
 A connection is in use from `low` until right before `high`.
 """

@@ -216,7 +216,11 @@ class Queue:
 
     @property
     def slow_ns(self) -> int:
-        """Return the 95th percentile of the durations of the queue's messages, or the age of the oldest unended one."""
+        """Return how slow the queue is, in nanoseconds.
+
+        This is the 95th percentile of the durations of the queue's messages, or the age of the oldest message that has
+        not ended, whichever is longer.
+        """
         return max(self.took.quantile(SLOW_SHARE), self.oldest_ns)
 
     @property

@@ -40,7 +40,7 @@ def steps_of(captured: Captured) -> Steps:
 def nice_step_ns(least_ns: int) -> int:
     """Return the shortest round step that is long enough.
 
-    It is 1, 2 or 5 of a decimal unit; above a second, it is a round number of seconds, minutes or hours.
+    It is 1, 2 or 5 of a decimal unit; above a second, it is a round number of seconds, minutes, hours or days.
     """
     second_ns = 10**9
     clocks = [each * second_ns for each in (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400)]

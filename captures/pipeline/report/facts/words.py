@@ -53,7 +53,11 @@ def sentence(said: Sentence) -> str:
 
 
 def about(nanoseconds: int) -> str:
-    """Return a duration with two significant digits, for values read from a `Spread`."""
+    """Return a duration as text, for values read from a `Spread`.
+
+    It is rounded to two significant digits in nanoseconds, before the unit is chosen. So in minutes, hours or days it
+    may have three digits.
+    """
     digits = len(str(abs(nanoseconds)))
     return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
 

@@ -173,7 +173,8 @@ def uncertainties_ns(
 ) -> pa.Array:
     """Return, for pairs of rows, the uncertainty of the time between them.
 
-    It is 0 for rows from the same capture point, and null if unknown.
+    It is 0 for rows from the same capture point, and for all rows if `ahead` is empty. Otherwise, it is null if
+    unknown.
     """
     if not ahead:
         return pa.array(np.zeros(len(one), dtype=np.int64))
