@@ -90,8 +90,9 @@ class Settings:
     """
 
     send_insecure_nacks: bool = False
-    """SendInsecureNacks: whether to tell an administration queue why a message was refused, for example because its
-    queue does not exist.  5.1
+    """SendInsecureNacks: whether to tell administration queues about refusals that could inform strangers.
+
+    An example is that a queue does not exist.  5.1
     """
     quota_bytes: int = 8 * 2**30
     """QueueManagerQuota: the maximum number of bytes on disk. Beyond it, no message is accepted, whether from

@@ -151,7 +151,7 @@ class Ended(NamedTuple):
 class Evidence:
     r"""All that is known about one message.
 
-    queue: the queue that it was submitted for, such as `destination\orders`.
+    queue: the queue that it was submitted for, such as `destination\orders`; empty if there is none.
     key: the producer's id; empty if there is none.
     names: its identifiers, the present one last; it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
@@ -174,7 +174,7 @@ class Evidence:
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
-    destination_is_here: whether the destination's store was read; if `retained`, that store has the message.
+    destination_is_here: whether the destination's store was read, so that a message that it has was found.
     removals: the removals of its failed copies.
     deeds: operators' actions, by the identifier of the copy.
     """

@@ -324,8 +324,8 @@ class Confirmations:
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """Process an OrderAck: a destination has our messages on its disk.  3.1.5.6
 
-        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing. An
-        OrderAck that arrives again counts again if we have resent our messages.
+        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing. Such
+        an OrderAck counts if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)

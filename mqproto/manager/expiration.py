@@ -26,12 +26,12 @@ LONGEST_WAIT_S: Final = 60
 
 
 class Expiration:
-    """A single timer for all messages: at the earliest known deadline, it ends all expired messages.
+    """A single timer for all messages: at the earliest known deadline, expired messages end.
 
     Messages are checked again before they are sent or handed out, so the timer may be late without harm.
 
-    If `expire_sent` had another value when the node last ran, the store's index of deadlines lacks messages that were
-    sent. So all stored messages are checked once.
+    If `expire_sent` has become `figures` since the node last ran, the store's index of deadlines lacks messages that
+    were sent. So the stored messages of all outgoing sequences are checked once.
     """
 
     def __init__(
@@ -145,7 +145,11 @@ class Expiration:
         return ending is not None
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Take the stored messages with the earliest deadlines, and end those that have expired."""
+        """Take the stored messages with the earliest deadlines.
+
+        End those that have expired, if this can be decided in the store. Others are in memory, or come back there, or
+        only their destination can tell whether they have ended.
+        """
         for key, packet, _ in rows:
             number, position = key >> POSITION_BITS, key & ((1 << POSITION_BITS) - 1)
             outgoing = self._outbound.queue(number)

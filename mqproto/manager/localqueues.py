@@ -135,7 +135,7 @@ class LocalQueues:
         return self._gone.pop(found)
 
     def _set_aside(self, queue: LocalQueue) -> int:
-        """Take a queue out of use and end its messages. Return the number of these messages."""
+        """Take a queue out of use, and begin to delete its messages. Return the number of these messages."""
         queue.purging.begin(queue.lanes, MessageClass.NACK_Q_DELETED)
         self._gone[queue.name.lower()] = queue
         self.stir(queue)
@@ -181,7 +181,9 @@ class LocalQueues:
     def for_letters(self, path_name: str, *, transactional: bool) -> LocalQueue | None:
         """Return the queue that an application has chosen for its dead letters.
 
-        Return None if that queue no longer exists.
+        Return None if that queue no longer exists, or if it does not take messages of this kind.
+
+        transactional: whether the dead letter is transactional.
         """
         queue = self.addressed(path_name)
         return queue if queue is not None and queue.declaration.transactional == transactional else None

@@ -28,8 +28,9 @@ PRIORITY: Final = BaseHeader.priority.mask
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""A limit that is used for three numbers: the hosts that are called because strangers ask for answers there, the queues
-to queue managers that were met, and the messages that wait for each such host or queue manager.
+"""The maximum number of messages that may wait when a stranger asks for one more.
+
+It applies to each host or queue manager to which strangers ask us to send.
 """
 
 
@@ -216,7 +217,7 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
-        """Whether a queue has a next hop that can be called, or that has called us."""
+        """Whether a queue has a next hop that we may call, or that has called us."""
         neighbour = self._neighbours.of_queue(queue)
         return neighbour is not None and self._neighbours.may_have_session(neighbour)
 

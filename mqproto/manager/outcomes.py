@@ -289,9 +289,9 @@ class Outcomes:
         )
 
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
-        """Return whether the administration acknowledgment is sent by us.
+        """Return whether we send the administration acknowledgment.
 
-        Otherwise it is sent by the queue manager where the message ended. By default, destinations send none for
+        The queue manager where a message ended sends it, with one exception. By default, destinations send none for
         messages that they disregard. If such a message was ours, its FinalAck tells us, and only an administration
         queue of our own is told.  3.1.7.15, 5.1
         """

@@ -45,7 +45,11 @@ class Purges:
         """The pages to read in this turn."""
 
     def begin(self, queue: OutgoingQueue) -> None:
-        """Delete all messages that are now in a queue. If a purge is still running, it is extended to these."""
+        """Begin to delete all messages that are now in a queue.
+
+        Those in memory are deleted at once, and those on disk after they have been read. If a purge is still running,
+        it is extended to all of these messages.
+        """
         for message in list(queue.window):
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:

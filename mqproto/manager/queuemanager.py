@@ -336,7 +336,9 @@ class QueueManager:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """Send messages for an application; once the next batch's writes are committed, all are accepted.
+        """Send messages for an application.
+
+        Either all or none of them are accepted. They are accepted once the next batch's writes are committed.
 
         together: whether the transactional messages form a single transaction, rather than one each.
 
@@ -372,8 +374,8 @@ class QueueManager:
         """Hand certain messages to an application, given their keys from `peek`. They are settled as usual.
 
         Raises:
-            UsageError: one of them is no longer in memory, or the consumer has unsettled messages. In either case, no
-                message was handed out.
+            UsageError: there is no such queue; one of the messages is no longer in memory, or has expired; or the
+                consumer has unsettled messages. In each case, no message was handed out.
         """
         local = self._parts.queues.named(queue)
         received = local.hand_out_these(consumer, keys, now)

@@ -40,7 +40,7 @@ class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
     waiting: the number of its messages.
-    unsettled: the number of messages that a consumer has received and not settled.
+    unsettled: how many of these messages consumers have received and not settled.
     held: the number of messages that wait after a gap; they do not count in `waiting`.
     size_bytes: the size of its messages.
     quota_bytes: the limit for that size; None if it has none.

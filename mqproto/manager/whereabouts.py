@@ -153,8 +153,9 @@ class Whereabouts:
     def numbers_of(self, name: str) -> list[int]:
         """Return the store's numbers of the queues with a given name.
 
-        For a local queue, these are its own numbers and those of its held messages, which come last. Otherwise they are
-        those of all outgoing queues with that name. The highest priority comes first.
+        For a local queue, these are its own numbers, followed by those of its held messages. Otherwise they are those
+        of all outgoing queues with that name, followed by those for messages that await a FinalAck. In both cases, the
+        queues come in order of priority, the highest first.
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:

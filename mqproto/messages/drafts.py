@@ -163,7 +163,7 @@ class Draft:
         destination: the name of its destination queue, if it is in the packet.
 
         Raises:
-            UsageError: a part is too long; the text names it and its limit.
+            UsageError: a part is too long, out of range or not allowed; the text says which, and why.
         """
         named = len(destination) + len(self.admin_queue) + len(self.response_queue)
         room = BODY_LIMIT_BYTES - 2 * max(0, named - NAMES_ROOM)

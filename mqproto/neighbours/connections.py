@@ -189,7 +189,10 @@ class Neighbour:
 
     @property
     def has_messages(self) -> bool:
-        """Whether the OutgoingMessageTable has a message, either to be sent or not acknowledged yet. 3.1.1.3.1"""
+        """Whether the OutgoingMessageTable has a message, to be sent or not acknowledged yet.  3.1.1.3.1
+
+        Queues that are on hold do not count.
+        """
         return any(queue.count and not queue.on_hold for queue in self._all())
 
     def wants_session(self, now: Moment) -> bool:

@@ -202,7 +202,10 @@ class Door:
         return None
 
     def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
-        """Report, only once, that a peer somewhere else presents the GUID of a known queue manager."""
+        """Report that a peer somewhere else presents the GUID of a known queue manager.
+
+        A claim that is repeated is reported only once. It is forgotten SEEN_MS after it was last seen.
+        """
         seen_ms = self._claims.get((manager, group))
         if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}

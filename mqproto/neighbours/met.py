@@ -37,8 +37,8 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""The minimum number of seconds between the time in a queue manager's row and a later sighting that rewrites the
-row.
+"""If a queue manager is seen at least this many seconds after the time in its row, the row is written again, even if
+nothing else has changed.
 """
 ASKED_INTERVALS: Final = 10
 """How many Session Retry Connect intervals pass before the earlier address is called again for a GUID."""
@@ -177,7 +177,10 @@ class MetTable:
         self._writes.put_row(found.as_row(in_use=False), urgent=urgent)
 
     def index(self, found: Acquaintance) -> None:
-        """Index an entry under its row, and under its GUID, its host and its name if it has them."""
+        """Index an entry under its row, and under its GUID and its name if it has them.
+
+        It is also indexed under its host, unless the queue manager was met only because it called us.
+        """
         self.all[found.row] = found
         if found.manager is not None:
             self.by_manager[found.manager] = found
@@ -250,8 +253,8 @@ class Met:
     def refusal(self, manager: Guid, address: str, now: Moment) -> str | None:
         """Return why a GUID gets no session from an address; None if it may get one.
 
-        A GUID that was met at another address gets none. In that case, a call to the earlier address is arranged, to
-        check whether the GUID is still there.
+        A GUID that was met at another address gets none. In that case, a call to the earlier address is arranged,
+        unless one was arranged recently. The call checks whether the GUID is still there.
         """
         found = self._current(manager, now)
         if found is None or not found.address or found.is_at(address):

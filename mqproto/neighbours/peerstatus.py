@@ -42,7 +42,7 @@ class Kind(StrEnum):
     OTHERS = "others"
     """All strangers at a host that are not counted individually, because there are too many."""
     UNKNOWN = "unknown"
-    """The actions of a host before any queue manager there identified itself."""
+    """The actions of a host on its connections, before a queue manager identified itself on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 
 
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
-    """Return the hosts that flood this node, the busiest first.
+    """Return the busiest hosts that flood this node, at most FLOODS_SHOWN, the busiest first.
 
     Neighbours' traffic under their own identity does not count. A host floods in three cases:
     - It opens more connections than all others together, and at least FLOOD_SESSIONS.

@@ -64,7 +64,8 @@ class Pings:
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
         """Return the transport to open if this is a good response for which the session waits; otherwise None.
 
-        A response that refuses us closes the session; any other datagram is ignored. [MS-MQQB] 3.1.7.8, 3.1.7.9
+        A response that refuses us, or that comes with our own GUID, closes the session. Any other datagram is ignored.
+        [MS-MQQB] 3.1.7.8, 3.1.7.9
         """
         asked = self._waiting.get(session.key)
         response = _ping_in(datagram)

@@ -82,7 +82,10 @@ class SessionTransports:
         return answer_ping(datagram, self._desk.identity, accepting=accepting)
 
     def ping_answered(self, key: int, datagram: bytes) -> bool:
-        """Take a datagram from an address that we pinged. Return whether a session awaits it.  3.1.7.8"""
+        """Take a datagram from an address that we pinged. Return whether it decided anything.  3.1.7.8
+
+        It decides something if the transport can now be opened, or if the session has ended.
+        """
         session = self.sessions.get(key)
         if session is None:
             return False

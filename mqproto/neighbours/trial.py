@@ -156,7 +156,10 @@ class Trial:
         self.untried: list[Suspect] = []
         """The messages that were out when the trial began, and that have not yet been sent alone."""
         self._closings: dict[Place, int] = {}
-        """For each message, how many sessions ended while it was out. The most recent messages come last."""
+        """For each message, how many sessions ended while it was out.
+
+        The messages that were out most recently come last.
+        """
         self._ends: list[dict[Place, int]] = []
         """The unanswered messages of each ended session; those of the latest session come last."""
         self._round = 0

@@ -319,7 +319,10 @@ class Lane:
         return list(map(NEW_ROW, zip(keys, packets, message_ids, *flags, strict=False)))
 
     def join(self, rows: list[MessageRow], writes: PendingWrites) -> None:
-        """Append messages that `rows` has just returned."""
+        """Append messages that `rows` has just returned.
+
+        Those that must survive a crash, or for which memory has no room, go to the store.
+        """
         fitting = self.window.fitting(list(map(PACKET, rows)))
         if rows[-1].stored:
             if not self.registered:

@@ -95,7 +95,7 @@ def is_due(data: SessionData, now: Moment) -> bool:
 
 
 def acknowledge(data: SessionData) -> None:
-    """Acknowledge all received messages; each header covers 32 recoverable ones.  3.1.6.4, 3.1.7.11
+    """Acknowledge all received messages; each header covers up to 32 recoverable ones.  3.1.6.4, 3.1.7.11
 
     The messages are on disk when the headers leave. One header is added to the last UserMessage of the outbox, if there
     is one. The others are sent alone.

@@ -28,7 +28,10 @@ from mqproto.turn.effects import OutgoingRow
 from mqproto.wire import TxSequenceId, with_place, with_previous_number
 
 CEILING_BLOCK: Final = 256
-"""How far, in positions, the stored ceiling may be ahead, so that few sends wait for a commit."""
+"""How many positions the stored ceiling may be ahead of the sent messages.
+
+Because of this margin, few sends wait for a commit.
+"""
 
 
 class Cursors:

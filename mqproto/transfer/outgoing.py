@@ -191,7 +191,10 @@ class OutgoingQueue(Lane):
         return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        """Delete a message if it is in this queue and has not been sent. Return whether it was deleted."""
+        """Delete a message if it waits in this queue. Return whether it was deleted.
+
+        It may have been sent before, and have returned.
+        """
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)

@@ -242,7 +242,7 @@ class Resends:
     def _through(self) -> int:
         """Return the position up to which messages are resent before the next OrderAck.
 
-        These are `resend_batch` kept messages.
+        Up to there, at most `resend_batch` kept messages are resent.
         """
         cursors = self._cursors
         end = cursors.acknowledged + self._settings.resend_batch + len(self._withheld)

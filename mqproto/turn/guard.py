@@ -46,9 +46,10 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "RC4-40": (1, 0x6801),
     }
 )
-"""The PrivacyLevel and EncryptionAlgorithm of each cipher, by name (as in `mqproto decode`).
+"""The PrivacyLevel and EncryptionAlgorithm of each cipher.
 
-The variants of RC2, and those of RC4, differ in the number of bits in their keys.  [MS-MQMQ] 2.2.19.3
+The names are those that `mqproto decode` and the tables use. The variants of RC2, and those of RC4, differ in the
+number of bits in their keys.  [MS-MQMQ] 2.2.19.3
 """
 STRONG: Final = 5
 """The PrivacyLevel of ciphers that nobody can break."""
@@ -69,7 +70,8 @@ They are signatures of MSMQ 2.0 and, if a message lists its destinations, of MSM
 
 
 class ProtectionError(MqprotoError):
-    """A message is refused because its encryption or signature is wrong or missing.  [MS-MQMQ] 2.2.18.1.6
+    """A message is refused because of its encryption or signature, or because one of them is missing. [MS-MQMQ]
+    2.2.18.1.6
 
     Args:
         message_class: the class that is reported to its sender.

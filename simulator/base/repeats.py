@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""How many seconds after the first line the count of repeats is reported. Each later interval is twice as long."""
+"""How many seconds after the first line the count of repeats may first be reported.
+
+Each later interval is twice as long as the one before, but at most LONGEST_S.
+"""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
 """How many seconds without a repeat end a series. After that, such a line is again written at once."""
@@ -20,9 +23,10 @@ LIMIT: Final = 1_000
 """The maximum number of kinds of lines that are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""The number of different lines of one name that are counted separately: per peer, and overall.
+"""How many different lines of one name are counted separately at most: per peer, and overall.
 
-Further lines share one count. Lines about known peers do not count towards KINDS.
+Further lines share one count. Lines about known peers are counted here too, but only the limit per peer applies to
+them. Neither limit applies to lines without a peer.
 """
 PASSING: Final = "session"
 """The name of the fact in a log line that is different each time."""

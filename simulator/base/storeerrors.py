@@ -49,7 +49,7 @@ def damaged_store(store: Path, what: object) -> StoreError:
 
 
 LONGEST: Final = 300
-"""How many characters to show of SQLite's message about a damaged file.
+"""The maximum number of characters to show of SQLite's message about a damaged file.
 
 The message may quote whole statements.
 """
@@ -62,7 +62,10 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""Advice by SQLite's primary result code. A code without advice means that the disk has failed."""
+"""Advice by SQLite's primary result code.
+
+Among codes without advice, SQLITE_CORRUPT means that the store is damaged. Any other means that the disk has failed.
+"""
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 """SQLite's codes after which a transaction is known to be undone, and may succeed later."""
@@ -102,7 +105,12 @@ def explain(path: Path, error: BaseException, advice: Mapping[int, str] = ADVICE
 
 @contextmanager
 def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
-    """Let `explain` turn SQLite's errors about a file into StoreErrors. A commit does it without this, for speed."""
+    """Let `explain` turn SQLite's errors about a file into StoreErrors.
+
+    An error for which `explain` returns is raised unchanged. A commit calls `explain` itself, for speed.
+
+    advice: what to do, keyed by SQLite's primary result code.
+    """
     try:
         yield
     except (DamageError, sqlite3.Error) as error:

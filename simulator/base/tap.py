@@ -29,7 +29,7 @@ class Recording:
         name: the node's name, which Wireshark shows as that of the interface.
 
     Raises:
-        UsageError: the file is not a capture, or cannot be written.
+        UsageError: the file is not a pcapng file, or cannot be written.
     """
 
     def __init__(self, path: Path, name: str, log: FilteringBoundLogger) -> None:

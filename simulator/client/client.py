@@ -491,7 +491,7 @@ class Client:
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
-        """Return all peers that are or were connected, and their activity."""
+        """Return the peers that are or were connected, as far as the node remembers them, and their activity."""
         status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
         return status
 
@@ -574,7 +574,9 @@ class Client:
         return changed
 
     async def delete(self, queue: str) -> int:
-        """Delete a queue with its messages and its journal; return the number of messages deleted.
+        """Delete a queue of the node with its messages and its journal.
+
+        Return the number of messages that will be deleted, including those in the journal.
 
         Raises:
             UsageError: it is a system queue, or an application receives from it.

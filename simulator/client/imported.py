@@ -154,11 +154,12 @@ def _readable(exported: Exported) -> UserMessage:
 
 
 def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, named: bool) -> None:
-    """Check that the message is ours to send.
+    """Check that the message is ours to send, and can be sent from here.
 
     Raises:
-        _LeaveOutError: another node has the message or sends it; no application sends such messages; or the message may
-            be sent only to a named queue, and none was named.
+        _LeaveOutError: another node has the message or sends it; it has arrived already; no application sends such
+            messages; it is signed or encrypted, or has a SOAP header; or it may be sent only to a named queue, and none
+            was named.
     """
     source = message.user.source_queue_manager
     is_ours = exported.node in (None, source)

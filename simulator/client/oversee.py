@@ -58,7 +58,7 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Return whether the subject is a queue's name without its node, and can mean the queue of only one node.
+    """Return whether the subject is a queue's name without its node, so that its node has to be found.
 
     The name of a system queue does not count, because every node has such a queue.
     """

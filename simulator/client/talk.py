@@ -289,7 +289,9 @@ class Importing:
     journal: Path | None
 
     async def send(self, show: Callable[[list[str]], None]) -> None:
-        """Send all messages, and show their identifiers as soon as the messages are accepted.
+        """Send all messages, and show the identifiers of each run as soon as its messages are accepted.
+
+        With a journal, all identifiers are shown at the end.
 
         Raises:
             UsageError: a message cannot be sent.

@@ -30,7 +30,9 @@ FURTHER: Final = "until one is processed, the log alone has more"
 
 
 class FirstFailures:
-    """Reports the first failure, and then no more failures until a message has been processed.
+    """Reports the first failure of each kind, and then no more of them until a message has been processed.
+
+    There is one exception: after a message is given up, the next one that is retried is reported.
 
     Args:
         queue: the queue whose messages are processed.

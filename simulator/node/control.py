@@ -581,7 +581,8 @@ def result(operation: Operation, answer: ControlFrame) -> Any:
 
     Raises:
         UsageError, FormatNameError, TopologyError: the request was wrong; the error says what the node reported.
-        ControlError: the answer is not valid.
+        QuotaExceeded, InDoubt, RolledBack: the node reported this error.
+        ControlError: the answer is not valid, or the node reported this error.
     """
     try:
         if answer.operation == Operation.DONE:

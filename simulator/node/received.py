@@ -67,9 +67,9 @@ class MessageId(NamedTuple):
 class ReceivedMessage:
     """A message as an application sees it. The packet is decoded only if more than its identifier and body is needed.
 
-    packet: a UserMessage that the receiving node has checked.
+    packet: a UserMessage that the message's node has checked.
     delivery_count: the number of times that the message was handed out, including this time; -1 if it was waiting when
-        the node started, perhaps after a crash.
+        its node started, perhaps after a crash.
     """
 
     packet: bytes

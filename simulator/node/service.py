@@ -65,7 +65,7 @@ class Consumer:
     number: the number of the receive. It also names the transaction, so it differs in each life of the node.
     fence: the epoch of the receiver; 0 for none.
     count: the number of messages that the receive was given.
-    given_s: the time, in UTC, at which it was given them.
+    given_s: the time, in UTC, at which it was given them; while it waits, the time at which it began.
     is_patient: whether it may wait for a message that has yet to come.
     """
 

@@ -80,7 +80,10 @@ class TurnFeed:
         self._work = trio.Event()
 
     async def room(self) -> None:
-        """Wait until the current turn accepts more. If it already does, there is no checkpoint."""
+        """Wait until the current turn accepts more. If it already does, there is no checkpoint.
+
+        After a wait, there is no checkpoint between the last check and the return either.
+        """
         while self._next.messages >= TURN_MESSAGES or self._next.size_bytes >= TURN_BYTES:
             await self._next.over.wait()
 

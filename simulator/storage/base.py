@@ -418,8 +418,8 @@ class StoreTables:
     # Opening
 
     def _set_up(self, node: Guid, witness: Said | None) -> None:
-        """Make the tables in a new file, or check that the file belongs to this node. Then choose how SQLite
-        writes it.
+        """Choose how SQLite writes the file. Make the tables in a new file; otherwise check that the file is a store,
+        that it is complete, and that it belongs to this node.
         """
         [(application_id,)] = self._rows("PRAGMA application_id")
         [(layout,)] = self._rows("PRAGMA user_version")

@@ -205,7 +205,7 @@ class Contents:
                 given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """Check that these keys were never used in the store, and that their queues were declared."""
+        """Check that no message in the store has one of these keys, and that their queues were declared."""
         if in_order(keys):
             first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
         else:

@@ -64,8 +64,9 @@ class Reserve:
         self.share_bytes = size_bytes // SHARES if wanted_bytes else None
 
     def make(self) -> None:
-        """Make the reserve as large as the disk has room for. Replace a short reserve once there is room for a full
-        one.
+        """Make the reserve. If the disk has no room for a full one, make a shorter one.
+
+        Replace a short reserve once there is room for a full one.
 
         Raises:
             StoreError: the disk fails, for a reason other than being full.
@@ -157,7 +158,8 @@ class Reserve:
         return LogSegment(self._files, path, header, file)
 
     def take(self, segment: LogSegment) -> None:
-        """Take a segment that the log no longer needs. Turn it into the reserve if there is none; otherwise remove it.
+        """Take a segment that the log no longer needs. Turn it into the reserve if there is none and the segment is
+        large enough; otherwise remove it.
 
         Raises:
             StoreError: the disk fails.

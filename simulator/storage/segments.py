@@ -124,7 +124,7 @@ class LogSegment:
 
     Attributes:
         used_bytes: the number of bytes that the header and the records take.
-        keys: the keys of all messages that its records put into the store, in order.
+        keys: the keys of all messages that its records put into the store, in the same order as the messages.
         is_sound: whether it is known to contain only whole records. After a failed flush, this is unknown until the
             segment is read.
     """

@@ -77,9 +77,9 @@ class Refusing:
         (self.refuse if told else self._note_refusal)(run, remote, why)
 
     def _may_tell(self, remote: Remote, now: Moment) -> bool:
-        """Return whether one more stranger may be told in this second that its message has ended.
+        """Return whether a stranger may be told in this second that one more message has ended.
 
-        If so, count it.
+        If so, count the message.
         """
         if (second := now.uptime_ms // 1_000) != self._told_in:
             self._told_in = second

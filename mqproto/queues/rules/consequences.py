@@ -27,9 +27,10 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""Classes of messages about which a destination tells nobody.  3.1.5.8.3, 3.1.5.8.5
+"""Classes of messages that a destination disregards.  3.1.5.8.3, 3.1.5.8.5
 
-An answer would inform strangers (5.1).
+By default it tells no administration queue, because an answer would inform strangers (5.1). The sender of a
+transactional message still gets a FinalAck.
 """
 
 

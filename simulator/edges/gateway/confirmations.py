@@ -115,7 +115,11 @@ class ConfirmationReader:
                 is_well = False
 
     async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Record all these confirmations in the history, in one transaction."""
+        """Record all these confirmations in the history, and then report the ends of the messages.
+
+        Raises:
+            HistoryError: the history is not available.
+        """
         ended: list[tuple[str, Attempt, bytes]] = []
         for message in filter(is_confirmation, messages):
             attempt = Attempt.SUCCEEDED if message.message_class == RECEIVED else Attempt.FAILED_FOR_GOOD

@@ -57,7 +57,7 @@ LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
 If headers are forwarded, the limit is lower.
 """
 SMALL_BYTES: Final = 65_536
-"""The maximum size, in bytes, of a body that needs no `Room`.
+"""The maximum size, in bytes, of a body that needs no `Room`, if the request states its length.
 
 Such a body therefore need not wait for large bodies that arrive slowly.
 """
@@ -483,8 +483,9 @@ def _one(request: Request, name: str) -> str:
 def _key_in(body: bytes, names: Sequence[str]) -> str:
     """Return the id made from fields of a JSON object. The fields are texts or whole numbers.
 
-    If the object has none of them, return an empty text. Several fields give `A:B`. All characters except letters,
-    digits and _.-~ are escaped, so ids stay distinct.
+    If the object has none of them, or the body is not a JSON object, return an empty text. One field is the id as it
+    is. Several fields give `A:B`, in which all characters of the fields except letters, digits and _.-~ are escaped, so
+    ids stay distinct.
 
     Raises:
         UsageError: the object has only some of the fields.

@@ -511,7 +511,7 @@ class Gateway:
     def _stamped(self, handed: PostedMessage) -> Draft:
         """Return the draft with the origin added to its envelope, if there is room.
 
-        If the producer sent its own extension, the draft stays as it is.
+        If the message has no id, or its producer sent its own extension, the draft stays as it is.
         """
         draft = handed.draft
         envelope = Envelope.of(draft.extension)

@@ -65,7 +65,10 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 EXPIRE_EVERY_S: Final = 10.0
-"""The number of seconds between two deletions of documents that are too old."""
+"""The minimum number of seconds until old documents are deleted again, once none are left.
+
+While some are left, each transaction deletes more of them.
+"""
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}

@@ -93,7 +93,7 @@ async def open_history(
             history's own setting, which is 30 days at first. After that, a repeated document counts as new. A document
             that was started and never finished is kept until somebody finishes it, because only a person or a resolver
             can tell whether it was processed.
-        clock: returns the time in seconds since 1970, which is used only for display.
+        clock: returns the time in seconds since 1970. It is used for display, and as the lowest epoch of a new leader.
         passed_s: returns the number of seconds that have passed. Entries age only by these seconds, and only while a
             program has the history open.
         log: gets `clock-wrong` if the clock is wrong, and `ids-unknown` for ids that an operator has accepted as lost;
@@ -101,7 +101,7 @@ async def open_history(
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
-        UsageError: `url` is not such a URL.
+        UsageError: `url` is not such a URL, or `keep_s` is not more than 0.
         HistoryError: the database is not available, or lacks ids of this gateway.
     """
     if keep_s is not None and not keep_s > 0:

@@ -545,7 +545,10 @@ def _watch(db: Connection) -> None:
 
 
 def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
-    """Lock the tables against changes by others and, in the default mode, also against reads."""
+    """Lock the tables against changes by others.
+
+    On PostgreSQL, the default mode also locks them against reads.
+    """
     claim(db)
     if db.dialect.name != "sqlite":
         _wait(db)

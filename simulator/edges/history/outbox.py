@@ -67,7 +67,7 @@ class Find:
 class Tell:
     """Report the end of a message, or prepare the report if the end is not yet known.
 
-    A report is made only once and is never changed.
+    The report of an end is made only once and is never changed. A prepared report becomes that report.
 
     epoch: the epoch of the leader that reports; 0 for none.
     """

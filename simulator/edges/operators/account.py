@@ -48,7 +48,8 @@ A message at any other spot is on its way.
 class Account:
     """Everything that is known about the messages with one name.
 
-    now: for each message, the reports of the nodes, keyed by node; `Away` for a node that has not answered.
+    now: for each of the first LOOKED_AFTER messages, the reports of the nodes that were asked, keyed by node; `Away`
+        for a node that has not answered.
     """
 
     subject: str

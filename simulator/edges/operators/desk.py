@@ -93,10 +93,10 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
     """Store the outcome of a message's life, which is about to end or, if `again` is given, has ended.
 
-    If a URL waits for a report about the message's end, it then waits for the end of the next life.
+    If `again` is given, a URL that waited for a report about the message's end now waits for the end of the next life.
 
     Args:
-        again: the new identifier of the message.
+        again: the new identifier of the message; empty if it is not known yet.
     """
     state = State.DEAD_LETTER if failure.is_letter else State.FAILED
     if failure.failure == IN_DOUBT:

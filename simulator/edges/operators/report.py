@@ -120,7 +120,9 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 
 
 def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
-    """Yield a line for each failure, grouped by queue, and then the number of failures for each reason."""
+    """Yield a line for each failure, grouped by queue, and then the number of failures for each of the most frequent
+    reasons.
+    """
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
         yield f"{where}: {counted(len(there), 'message')}"

@@ -85,7 +85,7 @@ STATUS_ALONE: Final = re.compile(
 SPARE_THREADS: Final = 8
 """The number of calls of a function that may still be running after they took too long.
 
-If there are this many, no call begins until one of them ends.
+They are in addition to the calls that run in parallel. Beyond the sum, no call begins until one of them ends.
 """
 
 
@@ -424,7 +424,7 @@ def object_in(response: Response) -> dict[str, Any] | None:
 def retry_after_s(value: str) -> float:
     """Return the number of seconds that a Retry-After header asks to wait, given as a number or a date.
 
-    Return 0 if the header cannot be read.  [RFC 9110] 10.2.3
+    The result is at most RETRY_AFTER_LIMIT_S. It is 0 if the header cannot be read. [RFC 9110] 10.2.3
     """
     try:
         if value.isascii() and value.isdigit():

@@ -89,7 +89,7 @@ class TriggerJudge:
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self.history_is_away = False
-        """Whether no message can be judged until `history_is_back` returns True."""
+        """Whether no message can be judged until `history_is_back` returns True or `lead` is called."""
         self.is_fenced = False
         """Whether another trigger has taken over. If so, nothing is judged until `lead` is called."""
         self.answers = dict.fromkeys(Attempt, 0)
@@ -146,8 +146,8 @@ class TriggerJudge:
         """Decide what happens to a message, and call its consumer if it is new.
 
         Args:
-            decided: called when the consumer has processed the message, before the history has this outcome. Later
-                messages begin in the history in the same transaction as this outcome, or after it.
+            decided: called, if a history is used, when the consumer has processed the message, before the history has
+                this outcome. Later messages begin in the history in the same transaction as this outcome, or after it.
             patient: whether this may wait so that other messages that are being attempted can share its flush.
         """
         call = call_for(message, self._detection.epoch)
@@ -264,7 +264,10 @@ class TriggerJudge:
         return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the answer of a consumer or resolver; None if it does not arrive in time."""
+        """Return the answer of a consumer or resolver.
+
+        Return None if it does not arrive in time, or if another trigger takes over first.
+        """
         deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
         with trio.CancelScope(deadline=deadline_s) as scope:
             self._calls.add(scope)

@@ -234,7 +234,10 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether nobody holds a lock. If the lock's file cannot be read, nobody knows, and False is returned."""
+    """Return whether it is certain that nobody holds a lock.
+
+    If the lock's file is missing or cannot be read, nothing is known, and False is returned.
+    """
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -58,7 +58,8 @@ PAUSE_S: Final = 0.5
 RESIGN_S: Final = 2.0
 """The number of seconds that a trigger that ends may take to resign."""
 AHEAD: Final = 3
-"""The number of messages leased in addition to the one that is being attempted, if all messages are kept in order.
+"""The number of messages leased in addition to the one that is being attempted, if all messages are kept in order and a
+history is used.
 
 These are the messages that are leaving, and the next ones.
 """
@@ -358,7 +359,9 @@ class Trigger:
             await self._pause()
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
-        """Begin a transaction with one message; return None if there is no message or the trigger stops."""
+        """Begin a transaction with one message. If there is no message, the result is empty. If the trigger stops,
+        return None.
+        """
         if self._serves_no_more:
             return None
         with trio.CancelScope() as self._asking:

@@ -20,7 +20,8 @@ from mqproto.wire import Guid, guid_text
 class QueueAdministration:
     """Makes, changes and deletes queues, and keeps the directory up to date.
 
-    Every method may raise FormatNameError, or UsageError if there is no such queue.
+    Every method except `declared` may raise FormatNameError, or UsageError if there is no such queue or the request
+    cannot be carried out.
     """
 
     def __init__(self, core: QueueManager, directory: NodeDirectory) -> None:
@@ -89,7 +90,10 @@ class QueueAdministration:
         return self._as_it_is(name)
 
     def delete(self, text: str) -> int:
-        """Delete a queue of this node together with its messages; return the number of these messages."""
+        """Delete a queue of this node together with its messages and its journal.
+
+        Return the number of messages that will be deleted, including those in the journal.
+        """
         count = self._core.delete(self._directory.local_queue(text))
         self._directory.has_queues(self._core.declared)
         return count

@@ -22,8 +22,8 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. Beyond that,
-the host with the most handshakes loses its oldest one, so a host that opens many displaces only its own.
+"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. Beyond that
+number, the host with the most handshakes loses its oldest one, so a host that opens many displaces its own.
 """
 CERTIFIED_LIMIT: Final = 16
 """The maximum number of connections to us that a neighbour may have open. Connections with and without TLS do not take
@@ -80,8 +80,8 @@ class Handshakes:
         """Shake hands with a peer that called us; return the socket and the neighbour whose certificate the peer
         showed.
 
-        If it showed no valid certificate, log this, close the socket and return None. Otherwise, `ended` must be called
-        when the connection is over.
+        If the handshake fails, if the peer shows no valid certificate, or if that neighbour has too many connections,
+        log this, close the socket and return None. Otherwise, `ended` must be called when the connection is over.
         """
         wire = TlsSocket(accepted, self._certificates.accepting, accepted=True)
         try:

@@ -385,6 +385,8 @@ def _readable(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield, in order, the messages with these keys that SQLite can read. Unreadable ranges are halved until nothing
     but unreadable messages is left out.
+
+    Each failure to read lowers the number in `failures`. When it reaches 0, the rest is left out.
     """
     ranges = [(first, last)]
     while ranges and failures[0] > 0:

@@ -65,7 +65,7 @@ class Cause(IntEnum):
     NONE = 0
     """The last life continues."""
     FIRST = 1
-    """There was no store or file before."""
+    """No life has begun before."""
     GONE = 2
     """The store of the previous life was moved away, or lost."""
     RESTORED = 3

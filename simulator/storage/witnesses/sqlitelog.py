@@ -27,7 +27,7 @@ HEADER_BYTES: Final = HEADER.size + 8
 MAGIC: Final = 0x377F0682
 """The magic number of a log.
 
-Its lowest bit is set, because the checksum is computed over big-endian words.
+Its lowest bit is set in a log whose checksums are computed over big-endian words.
 """
 VERSION: Final = 3_007_000
 WORD: Final = 2**32

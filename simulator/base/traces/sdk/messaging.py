@@ -65,7 +65,10 @@ class Spans(EdgeTraces):
 
 
 class SpanStep(Step):
-    """A step that is a span. While it lasts, it is the current span, and the parent of any new ones."""
+    """A step that is a span.
+
+    It is the current span while it lasts, so a function's own spans are its children.
+    """
 
     def __init__(self, span: Span) -> None:
         self._span = span

@@ -123,7 +123,7 @@ async def rejected(system: System, way: str) -> None:
 
 
 async def _is_letter(client: Client, queue: str, system: System, text: str) -> None:
-    """Wait until a message is among a node's dead letters, and the gateway knows the reason."""
+    """Wait until a message is in this queue of dead letters or of failed messages."""
 
     async def is_there() -> bool:
         return text in [one.body.decode().rstrip() for one in await client.peek(queue, LIMIT)]
