@@ -162,8 +162,11 @@ def tables(
 
     Everything is read as of one moment, even if tables are written in the meantime.
 
-     mqproto tables tables mqproto tables tables --columns histories mqproto tables tables --sql 'SELECT queue, outcome
-    FROM histories' mqproto tables tables --export folder --format csv
+    \b
+    mqproto tables tables
+    mqproto tables tables --columns histories
+    mqproto tables tables --sql 'SELECT queue, outcome FROM histories'
+    mqproto tables tables --export folder --format csv
     """
     _see_that_there_is(place)
     from mqproto.captures.pipeline.tables.tables import Tables
