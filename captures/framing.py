@@ -312,7 +312,10 @@ class Framing:
         self.position += count
 
     def advance(self, packet_count: int, packet_bytes: int) -> None:
-        """Count the next bytes as whole packets that were found elsewhere; the place must not be lost."""
+        """Count the next bytes as whole packets that were found elsewhere.
+
+        Call this only while `in_step` is true.
+        """
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes

@@ -69,7 +69,7 @@ class SeenPacket:
         position: the place of the packet's first byte in its stream, counted from the first captured byte and including
             missing bytes.
         data: the whole packet, including its SessionHeader; or the bytes before its hole; or, for bytes that begin no
-            packet, up to 16 of them.
+            packet, up to the first 16 of them.
         cut_bytes: the size of the part of the packet after `data`, including its SessionHeader; 0 if the packet is
             whole.
         missing_bytes: how many bytes right before the packet the capture lacks. The missing bytes of a packet with a

@@ -40,10 +40,10 @@ def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int |
     """Return the tables of captures; nothing is read before a table is used.
 
     Args:
-        paths: captures, folders, patterns and URIs; or a folder of tables, as `mqproto analyse` makes them.
+        paths: captures, folders, patterns and URIs; or one folder of tables, as `mqproto analyse` makes them.
         tables: a folder or URI for the tables, which all machines can reach. Captures that are already in these tables
             stay there, and are not read again. By default, tables are temporary files on this machine.
-        run: the number of an earlier run in `tables`.
+        run: the number of an earlier run, if `paths` is a folder of tables.
     """
     return Analysis(spark, paths, tables, run)
 
@@ -56,8 +56,8 @@ class Analysis:
     capture that cannot be read, or cannot be read to its end.
 
     Raises:
-        UsageError: there is no capture; a run is given without `tables`; or Spark runs on a cluster, and no folder is
-            given for its tables.
+        UsageError: there is no capture; a run is given, but the only path is not a folder of tables; or Spark runs on a
+            cluster, and no folder is given for its tables.
     """
 
     _spark: SparkSession

@@ -115,8 +115,8 @@ class Analyst:
         """Return the findings that are certain only at the end of the capture.
 
         Args:
-            lossless: whether the capture has no gaps. If it has any, they may explain these findings, which are then
-                only notes.
+            lossless: whether each gap of the capture is followed by a packet. If not, the last packets may be missing.
+                A finding that they may explain is then left out, or is only a note.
             ends: how much each side of a connection sent in total, from PacketReader.ends.
             translations: the connections whose addresses were translated, from PacketReader.translations.
             conflicts: the frames that contradict one another, from PacketReader.totals.

@@ -175,11 +175,14 @@ class MessageNamed:
 
 
 def moment_named(text: str) -> Callable[[int], int]:
-    """Read a time that the user gave: seconds after the capture's first packet, or a date and time in UTC.
+    """Read a time that the user gave, in one of three forms.
+
+    It is seconds after the capture's first packet, a time of day on the date of that packet, or a date with or without
+    a time. Times of day are in UTC; after a date, another offset can be given.
 
     Returns:
-        A function that takes the time of the first packet and returns the time that the user meant, in
-        nanoseconds since 1970.
+        A function that takes the time of the first packet and returns the time that the user
+        meant, in nanoseconds since 1970.
 
     Raises:
         UsageError: the text is not a time.

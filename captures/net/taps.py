@@ -27,16 +27,20 @@ from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 FRAME_LIMIT: Final = 4_096
 """The number of frames that are examined; if they do not show a TAP, the capture has none."""
 SEEN_COUNT: Final = 64
-"""The number of segments that must follow the first one that looks like a TAP; none may contradict it."""
+"""The number of frames that are examined from the first one that looks like a TAP on.
+
+None of them may contradict it. Fewer are enough if the capture ends before that.
+"""
 ALONE_COUNT: Final = 256
 """The number of frames from a single interface after which no second interface is looked for."""
 TURNS_COUNT: Final = 8
-"""How many times a stream must move from one interface to the other before the two count as a bond.
+"""How many times bytes seen at one interface must go on at the other to show that both are a bond.
 
-Fewer times are enough if the capture ends before that.
+An acknowledgment at the other interface counts, too, and all streams count together. Once is enough if the capture ends
+before that.
 """
 BOTH_SHARE: Final = 8
-"""Interfaces take turns only if less than one segment in this many was seen at both of them.
+"""Interfaces take turns only if there were more than this many turns for each segment seen at both.
 
 Some may be seen at both, because resent segments may take the other interface.
 """

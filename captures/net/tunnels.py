@@ -89,6 +89,8 @@ def _unwrapped(
 ) -> Datagram | str:
     """Return the innermost IP packet in the data after a header; if there is none, return a name for the frame.
 
+    If a UDP packet holds no tunnel that can be read, that packet itself is returned.
+
     Args:
         found: the IP packet around the data, if any.
     """

@@ -1,7 +1,6 @@
 """Makes captures a data source of Spark, with a row for each TCP segment or for each file.
 
     spark.read.format("mqproto").load("s3://bucket/day-*/*.pcapng")
-
     spark.readStream.format("mqproto").load("captures/")
 
 For packets and messages, which are assembled from many segments, use mqproto.captures.spark.
@@ -113,7 +112,8 @@ FILES: Final = pa.schema(
 """The columns of files, with a row for each file, as in mqproto.captures.pipeline.run.inputs.
 
 first_ns: when the file's first frame was captured; null if it has none.
-damage: why the file or its first frame cannot be read. If it is not null, `form` and the columns after it are null.
+damage: why the file or its first frame cannot be read. If it is not null, the columns from `form` to `first_ns` are
+    null.
 """
 
 

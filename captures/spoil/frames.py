@@ -29,7 +29,7 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
 
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
-"""The limit for the number of frames that may overtake a late one."""
+"""The limit for how late a frame may be: fewer frames than this overtake it."""
 
 
 def dice(seed: int, subject: str) -> random.Random:
@@ -75,7 +75,7 @@ def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
 
 
 def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Delay some frames, each of which is overtaken by up to eight later ones."""
+    """Delay some frames, each of which is overtaken by up to seven later ones."""
     chance = dice(seed, "delay")
     waiting = _Waiting()
     for place, frame in enumerate(frames):

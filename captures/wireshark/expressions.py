@@ -103,7 +103,8 @@ def checked(name: str) -> str:
     """Return a field's name after checking that Lua accepts it.
 
     Raises:
-        NotImplementedError: the name is a Lua keyword, or begins like the private names of reading.lua.
+        NotImplementedError: the name is a Lua keyword, is not an ASCII identifier, or begins like the private names of
+            reading.lua.
     """
     if name in KEYWORDS or name.startswith("_") or not (name.isascii() and name.isidentifier()):
         raise NotImplementedError(f"a field called {name!r} in Lua")

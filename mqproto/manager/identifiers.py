@@ -8,7 +8,7 @@ Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
-                              │ and if there is room    │ twice the neighbour's window │
+                              │ and if there is room    │ twice the neighbour's window│
 
 When the whole table is full, messages are forgotten in the following order, the oldest of each
 group first:

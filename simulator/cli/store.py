@@ -355,10 +355,10 @@ def adopt(
 ) -> int:
     """State whether a store at a new place was moved or copied, so that its node can start again.
 
-    A moved store keeps its waiting messages, and gets a new life: an identifier by which others notice the move. Some
-    of the messages may already have been delivered, so they are listed when the node starts. A copied store leaves
-    the waiting messages to the original. It is set aside in FILE-copied-DATE, and its node, which needs its own GUID,
-    begins with an empty store.
+    A moved store keeps its waiting messages and begins a new life: from then on, the node gives none of the message
+    numbers that it may have given before. Some of the messages may already have been delivered, so they are listed when
+    the node starts. A copied store leaves the waiting messages to the original. It is set aside in FILE-copied-DATE,
+    and its node, which needs its own GUID, begins with an empty store.
 
     A document history that is new, or was restored from a backup, may lack ids that a gateway has accepted. The gateway
     then refuses to start, and its error names the LIFE to pass to this command. After the command, all gateways that

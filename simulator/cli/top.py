@@ -106,7 +106,7 @@ class NodesLook:
 def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
     """Show nodes until SIGINT or SIGTERM; print them only once if `once` is set or the output is a pipe.
 
-    Return the last look.
+    Return the last look if they were printed; otherwise None.
     """
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
@@ -259,7 +259,10 @@ def _node(name: str, span: _Span) -> TopRow:
 
 
 def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[TopRow]:
-    """Yield a row for each open session, and for each next hop that has waiting messages but no session."""
+    """Yield a row for each open session, and for each next hop of an outgoing queue without a session.
+
+    A session that is still being opened counts as none.
+    """
     resent: Counter[str] = Counter()
     for queue in status.outgoing:
         resent[queue.next_manager] += queue.resent

@@ -234,7 +234,7 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
     """Return the absolute paths of keys, which are valid wherever a task runs.
 
     Raises:
-        UsageError: one of the files is not a key.
+        UsageError: a named file has no key or certificate, or no file in a named folder has one.
     """
     if keys:
         from mqproto.captures.decode.security.keyring import read_keys

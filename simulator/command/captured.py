@@ -309,7 +309,7 @@ class _Reading:
         return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 
     def status(self) -> int:
-        """Return the exit status, which also depends on damage to the file. Report such damage."""
+        """Return the exit status, and report damage to the file, which takes precedence over findings."""
         if self.damage is not None:
             sys.stdout.flush()
             complain(str(self.damage))

@@ -190,7 +190,7 @@ def _see_to(
     history: str,
     limit: int | None = None,
 ) -> Printout:
-    """Carry out an action on failed messages. Status 1 if there is no message with one of the given names.
+    """Carry out an action on failed messages. Status 1 if at least one given name fits no message.
 
     Args:
         act: the action; None to only list the messages.

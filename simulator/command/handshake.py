@@ -115,7 +115,9 @@ class Handshake:
         """Record that the peer has closed the connection, or that the time is up.
 
         Args:
-            outcome, detail: the result if the peer has sent nothing.
+            outcome: the result if the peer has sent nothing.
+            detail: the result in words. It becomes a remark if the peer has answered, but has sent no
+                ConnectionParameters.
         """
         if self.is_over:
             return

@@ -42,7 +42,7 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Take missing options from the settings file, and read the file again on SIGHUP."""
+    """Take missing options from the settings file, and restart on SIGHUP if the file is valid then."""
     if value and not context.resilient_parsing:
         from mqproto.simulator.base.program import settings
         from mqproto.simulator.base.program.again import AGAIN

@@ -82,7 +82,7 @@ class ConsoleGuard:
         """Return the permissions of a request.
 
         Raises:
-            Denied: its token is missing or unknown, or lacks the needed role.
+            Denied: its token is missing or unknown, opens only some queues, or lacks the needed role.
         """
         values = request.header("Authorization")
         scheme, _, token = (values[0] if len(values) == 1 else "").partition(" ")

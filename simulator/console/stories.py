@@ -52,7 +52,7 @@ MEANINGS: Final = {
 }
 """The meanings of the colors in a message's ladder."""
 AT_ONCE: Final = trio.CapacityLimiter(1)
-"""The limit for the number of questions that are answered at the same time.
+"""The limit for the number of lookups of stories and failed messages at the same time.
 
 It is 1: logs and stores may be large.
 """

@@ -188,7 +188,10 @@ class EditPlan:
                 return Edit(f"{counted(len(some))} at byte {at} doubled", "doubled", at, at, some)
 
     def truncations(self) -> Iterator[Edit]:
-        """Yield an edit for every offset at which the packet can be cut. There are too many of these to store."""
+        """Yield an edit for each offset at which the packet is cut; LONG_FIELD says which are left out.
+
+        There are too many of these to store.
+        """
         size = len(self.packet)
         for field in self.fields:
             for at in range(field.offset, field.offset + field.size):
@@ -343,7 +346,7 @@ def _of_bytes(field: SeenField) -> Iterator[Edit]:
 
 
 def _of_room(field: SeenField) -> Iterator[Edit]:
-    """Yield edits that insert a few bytes before a field, or remove some of its bytes."""
+    """Yield edits that insert a few bytes before a field, remove some or all of its bytes, or double it."""
     start, stop = field.offset, field.offset + field.size
     for new in (b"\0", b"\xff" * 2, bytes(4)):
         yield Edit(f"{counted(len(new))} inserted before {field.name}", "inserted", start, start, new)

@@ -55,7 +55,7 @@ class Report:
     resend_count: int
     session_count: int
     answers: dict[str, tuple[int, int]]
-    """For each kind of answer, the number of messages that had it in the capture, and the number that had it here."""
+    """For each kind of answer, the number that came in the capture, and the number that came here."""
     differences: list[Difference] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -171,7 +171,10 @@ def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float
 
 
 def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:
-    """Return, for each kind of answer, how many messages had it in the capture and how many had it here."""
+    """Return, for each kind of answer, how many came in the capture and how many came here.
+
+    Repetitions of an answer to the same message do not count.
+    """
     both = captured.fates, live.fates
     return {
         "session acknowledgments": _pair(sum(fate.acknowledged for fate in fates) for fates in both),

@@ -115,7 +115,7 @@ class KeyFiles:
                 yield self.load(use)
 
     def users(self) -> list[str]:
-        """Return the names under which users' keys are kept."""
+        """Return the uses of users' key pairs, in the form that `path` and `load` take."""
         found = {path.stem for path in self.folder.glob(f"{OF_USER}*.pem")}
         found |= {use for use in self.named if use.startswith(OF_USER)}
         return [use for use in sorted(found) if ASIDE not in use]
@@ -235,8 +235,9 @@ class PublicFiles:
 
 
 def keep_all(directory: Path, name: str, made: Iterable[KeptKeyPair], date: str) -> list[Path]:
-    """Write key pairs for a node, and their public halves for others; return the paths of the old files that were set
-    aside.
+    """Write key pairs for a node. Except for users' keys, write their public halves for others, too.
+
+    Return the paths of the old key pairs that were set aside.
 
     date: goes into the names of the old files.
 

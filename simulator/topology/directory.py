@@ -160,7 +160,12 @@ class NodeDirectory:
         return DirectName(protocol, host, *name.local)
 
     def _elsewhere(self, text: str) -> DirectName | PrivateName | None:
-        """Return the name of a queue outside the topology; None for a queue inside it."""
+        """Return the name of a queue outside the topology; None for any other name, such as a bare one.
+
+        Raises:
+            FormatNameError: the text is not a name.
+            UsageError: nobody can send to this queue.
+        """
         if is_bare(text):
             return None
         name = self._of_peer(text) or elsewhere(self.topology, parse_queue_name(text))
@@ -231,7 +236,8 @@ class NodeDirectory:
     def target(self, text: str) -> Target:
         """Return the queue or node that an operator asks about.
 
-        A bare name means a queue of this node, if this node has a queue of that name.
+        The name of a node means that node. Any other bare name means a queue of this node, if this node has a queue of
+        that name.
 
         Raises:
             FormatNameError, TopologyError: as in `destination`.

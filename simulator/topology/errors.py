@@ -39,7 +39,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 def nearest_queue(name: str, known: Collection[str]) -> str:
     """Return the end of an error about an unknown queue.
 
-    If the name looks like that of another system's queue, the text says how to write it.
+    If no known name is similar, but the name looks like that of another system's queue, the text says how to write it.
     """
     end = nearest(name, known)
     meant = None if end.endswith("?") else guess(name)

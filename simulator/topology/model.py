@@ -334,11 +334,11 @@ class Topology:
         return replace(self, nodes=nodes)
 
     def with_free_ports(self) -> Topology:
-        """Return the topology on 127.0.0.1, with each node and proxy at a free port.
+        """Return the topology on 127.0.0.1, with all nodes and proxies at free ports.
 
-        A node answers Pings at the UDP port of the same number. This is for machines that lack 127.0.0.2, such as those
-        with macOS, or where another program has port 1801. For a minute, the system does not give these ports to
-        programs that ask for any port.
+        A node answers Pings at the UDP port with the same number as its port without TLS. This is for machines that
+        lack 127.0.0.2, such as those with macOS, or where another program has port 1801. For a minute, the system does
+        not give these ports to programs that ask for any port.
         """
         nodes = {}
         for name, node in self.nodes.items():

@@ -140,8 +140,8 @@ def default_directory(topology: Topology) -> Path:
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
     """Return the command that starts a node whose store is in a directory; None means the usual one.
 
-    If `mqproto run` runs the other nodes, the command tells it to start this one, too. If no node runs, the text offers
-    two commands: one starts only this node, and the other starts all nodes.
+    If `mqproto run` runs the other nodes, the command tells it to start this one, too. Otherwise, if there are other
+    nodes, the text offers two commands: one starts only this node, and the other starts all nodes.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):

@@ -126,7 +126,10 @@ def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios in which settings have their defaults, or nodes have no choice of routes."""
+    """Yield scenarios in which a setting has its default, or one of the other choices is dropped.
+
+    These choices are the routes, the counters, the askers and the doubters.
+    """
     if scenario.routes:
         yield replace(scenario, routes={})
     if scenario.counters is not None:

@@ -124,7 +124,10 @@ class World:
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
-        """Add the scenario's consumers, and a consumer for each queue from which no other consumer receives."""
+        """Add the scenario's consumers, and a consumer for each queue from which no other consumer receives.
+
+        The queues that sources choose for dead letters get no consumer of this kind.
+        """
         consumers = list(self.scenario.consumers)
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
         for node in self.nodes.values():

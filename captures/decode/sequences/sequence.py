@@ -34,9 +34,10 @@ SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 class Claim:
     """An OrderAck or a FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
-    missing: numbers that had not arrived, each with the other queue managers that it had reached by then. They are the
-        lowest such number, the lowest that no earlier OrderAck covers, and the acknowledged number itself. Empty if the
-        capture had not yet shown a hop to the sender; the hops that are known at the end then decide.
+    missing: numbers that had not arrived, each with the other queue managers that it had reached by then. For an
+        OrderAck, they are the lowest such number, the lowest that no earlier OrderAck covers, and the acknowledged
+        number, if it is missing. For a FinalAck, only the acknowledged number is considered. Empty if the capture had
+        not yet shown a hop to the sender; the hops that are known at the end then decide.
     message_id: the message that a FinalAck names.
     is_behind: whether the capture shows messages after the acknowledgment that crossed before it. It is then unknown
         which queue managers the missing numbers had reached by then.
@@ -124,7 +125,7 @@ class Sequence:
             self.claims.append(claim)
 
     def pass_over(self, previous: int, number: int) -> None:
-        """Record that a message names a predecessor that is not the number right below its own."""
+        """Record that a message names a predecessor that is lower than the number right below its own."""
         self.passed[number] = min(previous, self.passed.get(number, previous))
         if len(self.passed) > PASSED_LIMIT:
             del self.passed[next(iter(self.passed))]

@@ -275,7 +275,8 @@ class Connections:
 
         Also return whether the guess rests on a port. An end that is known to listen did not open the connection; if
         that decides nothing, the end at MSMQ's port did not. Failing both, the sender of an EstablishConnection opened
-        it, because a request for a session comes first.
+        it, because a request for a session comes first. If that packet is `ahead`, it is taken for an answer, so that
+        the other end opened it. For any other packet, the end with the higher port is taken to have opened it.
         """
         ends = (facts.source, facts.destination)
         known = [end in self._addresses.listening for end in ends]
@@ -327,13 +328,16 @@ class Connections:
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
-        """Learn the expected identities of the ends from a request; NULL_GUID stands for an end without a name."""
+        """Learn the expected identities of the ends from a request.
+
+        NULL_GUID stands for the GUID of an end that the request does not name.
+        """
         connection.asked = True
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
 
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
-        """Learn the identities of the ends from an answer, for this connection and all others at these addresses.
+        """Learn the identities of the ends from an answer, also for other connections at these addresses.
 
         An answer that does not fit its request is ignored. If the request is missing, the answer shows its GUIDs,
         because it repeats them.

@@ -108,9 +108,10 @@ NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 
 
 def outstanding() -> deque[Sent]:
-    """Return an empty queue for unacknowledged messages, which forgets the oldest one when it is full.
+    """Return an empty queue for unacknowledged messages.
 
-    It is full when its messages take up half of the 16-bit circle.
+    It holds one message less than half of the 16-bit circle; when it is full, each new message makes it forget the
+    oldest one.
     """
     return deque(maxlen=OUTSTANDING_LIMIT)
 
@@ -121,9 +122,10 @@ class Half:
 
     step: the last packet of this end, as far as it determines what may follow.
     end: the position after that packet.
-    sent, most: the smallest and the largest number of messages that this end can have sent, 16 bits; None as long as
-        they are unknown.
-    recoverable_sent, most_recoverable: the same for recoverable messages.
+    sent: the smallest number of messages that this end can have sent, 16 bits; None as long as that is unknown.
+    most: the largest number of messages that this end can have sent, 16 bits; it means nothing while `sent` is None.
+    recoverable_sent, most_recoverable: the smallest and the largest number of recoverable messages, 16 bits; they mean
+        nothing while `sent` is None.
     adrift: whether the counts of this end are unknown until its next SessionHeader.
     acknowledged: the last AckSequenceNumber from the other end. None before the first one, if the capture lacks the
         start of the connection.

@@ -167,9 +167,9 @@ class History:
         return "; ".join(parts)
 
     def lines(self) -> Iterator[str]:
-        """Yield lines for people to read.
+        """Yield lines for people to read: a heading, a line for each event, and the verdict.
 
-        Each line has the seconds since the message was first seen, the packet, the hop, and what happened.
+        The line of an event has the seconds since the message was first seen, the packet, the hop, and what happened.
         """
         yield self.heading
         began_ns = self.began_ns

@@ -37,7 +37,9 @@ CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 
 class LineWriter:
-    """Makes lines; the columns of names are as wide as the longest name so far.
+    """Makes lines; the columns of names grow with the longest name so far.
+
+    They have at least NAME_COLUMNS and at most LONGEST_NAME characters; longer names are cut.
 
     Args:
         names: the names of queue managers and queues.

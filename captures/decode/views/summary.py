@@ -153,7 +153,12 @@ class Summary:
         }
 
     def lines(self, totals: Totals, points: Points) -> Iterator[str]:
-        """Yield all counts as lines for people to read, beginning with what the capture lacks."""
+        """Yield the counts as lines for people to read.
+
+        First come the times, the account of all frames and bytes, and what the capture lacks.
+
+        Of connections and queues, at most SHOWN_LIMIT each are shown; of the others, only the number.
+        """
         yield from self._times()
         yield from accounts(totals)
         yield ""

@@ -41,7 +41,9 @@ class TaskError(Exception):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """In a worker, add a description of the current work to any exception that the block raises.
+    """In a worker, turn an exception of the block into a TaskError with a description of the work.
+
+    A TaskError is raised again as it is.
 
     Args:
         what: the description for people, such as `capture.pcap, bytes 0 to 67108864`.

@@ -46,7 +46,7 @@ class JavaProcess:
         log: the file for the output of the process and of its workers.
 
     Raises:
-        GatewayError: the process exited before it listened.
+        GatewayError: the process exited before it listened, or did not listen within START_TIMEOUT_S.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: BinaryIO) -> None:

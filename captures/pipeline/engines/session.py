@@ -102,7 +102,7 @@ def spark_session(
             works for some seconds after the block.
 
     Raises:
-        JavaError: there is no Java runtime.
+        JavaError: there is no Java runtime on which Spark can run.
         UsageError: a master or settings are given, and a session exists already.
         JobError: Spark did not start, or the block's work in it failed.
     """
@@ -207,7 +207,13 @@ class _Start:
 
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
-        """Run the Java process until the block ends; then let it end by itself, or kill it after a failure."""
+        """Run the Java process until the block ends, and then ask it to end.
+
+        It is killed if the block was interrupted, as by Ctrl-C, or if it does not end in time.
+
+        Raises:
+            JobError: Spark did not start.
+        """
         command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
             command += ["--conf", f"{name}={value}"]

@@ -17,7 +17,7 @@ PACKAGES: Final = ("mqproto", "pyspark_mqproto", "construct")
 
 
 def pack(path: Path | str) -> Path | str:
-    """Write the zip; its name has to end in .zip, because Python imports from no other file."""
+    """Write the zip; its name has to end in .zip, or Spark does not let Python import from it."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in PACKAGES:
             found = importlib.import_module(name).__file__

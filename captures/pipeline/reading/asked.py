@@ -43,7 +43,10 @@ def _read(keys: tuple[str, ...], _changed: tuple[int, ...]) -> KeyRing:
 
 
 def _changed_ns(path: Path) -> int:
-    """Return when the newest file changed; 0 if there are no files, which `read_keys` reports."""
+    """Return when a file, or the newest of a folder and its files, changed.
+
+    Return 0 if that cannot be found out, as for a missing file, which `read_keys` reports.
+    """
     try:
         files = [path, *path.iterdir()] if path.is_dir() else [path]
         return max(file.stat().st_mtime_ns for file in files)

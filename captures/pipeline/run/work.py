@@ -250,7 +250,10 @@ class Work:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
-        """Yield a task for each range, and one for the rows that only the end reveals, each with its bucket."""
+        """Yield a task for each range, and one for rows that only the end reveals if there are any.
+
+        Each comes with its bucket.
+        """
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)

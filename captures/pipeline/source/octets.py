@@ -26,7 +26,8 @@ _DIGITS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), 
 def windows(data: Octets, at: Vector, size: int) -> Octets:
     """Return the `size` bytes that begin at each place, as one row per place.
 
-    For a place too close to the end of the data, the row holds other bytes of the data.
+    For a place too close to the end of the data, the row holds other bytes of the data. If all of the data is shorter
+    than `size`, the rows are zeros.
 
     Args:
         at: numbers that are at least 0. Rows already refused may have any place, so they need not be removed.

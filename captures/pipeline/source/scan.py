@@ -43,8 +43,8 @@ from mqproto.captures.pipeline.source.storage import is_remote
 CHAIN: Final = 4
 """A number of records. This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""A number of bytes. If no record begins within this many bytes of a range's start, they are left to the previous
-range.
+"""A number of bytes. If no record seems to begin within this many bytes of a range's start, the scan of the previous
+range tells where the first one begins.
 """
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
 """How many bytes to fetch after a range of an object for its last records: in a first try, and in a second one if those
@@ -182,7 +182,10 @@ def unproved(scans: Sequence[Scanned]) -> list[Range]:
 
 
 def readings(scans: Sequence[Scanned]) -> list[Reading]:
-    """Return all readings of one file whose ranges are all proved. Ranges without a frame are left out."""
+    """Return all readings of one file whose ranges are all proved.
+
+    Ranges with neither a frame nor damage are left out, and so is everything after damage.
+    """
     result: list[Reading] = []
     if not scans:
         return result

@@ -168,5 +168,5 @@ def _sync(path: Path) -> None:
 
 
 def why(error: Any) -> str:
-    """Return deltalake's error message as one line."""
+    """Return the first line of deltalake's error message."""
     return str(error).partition("\n")[0]

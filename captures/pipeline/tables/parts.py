@@ -198,7 +198,7 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
 
 
 def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str, Any]:
-    """Return the number of rows, and the minima and maxima of the columns of whole numbers."""
+    """Return the number of rows; and the minima, maxima and numbers of nulls of the columns of integers."""
     whole_numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
     least: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -218,7 +218,11 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """Return the columns whose texts repeat in the first rows; only these gain from a dictionary."""
+    """Return the columns that are worth a dictionary.
+
+    These are all lists, and the columns whose values repeat in the first rows. Columns of whole numbers, and other
+    nested columns, are left out.
+    """
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
     plain = [field for field in table.schema if not (pa.types.is_nested(field.type) or _is_whole(field))]

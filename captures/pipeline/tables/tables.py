@@ -153,7 +153,9 @@ class Tables:
                 yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
-        """Delete the files that only runs older than `keep_s` refer to; return their number.
+        """Delete files that are no longer needed; return their number.
+
+        These are files that ceased to count at least `keep_s` seconds ago, and those that dead runs left.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -221,9 +223,9 @@ class Tables:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, and show the last run.
+        """Hold the lock, if the tables are on this machine, and show the last run.
 
-        During the block, no other process on this machine changes the tables.
+        During the block, no other process on this machine changes such tables. Remote tables have no lock.
         """
         with ExitStack() as held:
             if (folder := self.store.folder) is not None:
@@ -303,7 +305,7 @@ class Run:
             keep_s: how long, in seconds, to keep files that no longer count.
 
         Raises:
-            TablesError: another run came first.
+            TablesError: another run came first, or a commit cannot be written.
             OSError: the disk is full or fails; the tables are unchanged.
         """
         tables, store = self._tables, self.store

@@ -137,7 +137,10 @@ class Ration:
 
 
 async def carry_out(order: AttackOrder) -> Spent:
-    """Attack or rehearse for the ordered time, but at least until an attacker has carried out one case."""
+    """Attack or rehearse for the ordered time, or longer if no attacker has carried out a case by then.
+
+    It then goes on until one case has been carried out, but for at most FIRST_S seconds.
+    """
     ration, one_is_over = Ration(), trio.Event()
     counts = {
         **dict.fromkeys(COUNTS, 0),

@@ -64,7 +64,10 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""The form of the attacks in HELD. A single attacker would have little effect in them."""
+"""The form that the tactic HELD has instead of the first of PLAIN_FORMS.
+
+A single attacker would have little effect.
+"""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 

@@ -34,7 +34,7 @@ def draw_late_words(
     """Draw a doubter's messages, and faults that delay their acknowledgments until the messages have expired.
 
     For a while, its neighbours cannot send it anything, or its links break when some of the messages have crossed.
-    Occasionally, the doubter dies meanwhile.
+    Occasionally, the doubter dies or its clock jumps meanwhile.
     """
     ends = [
         (burst.source, burst.target)

@@ -148,7 +148,7 @@ def _make_room(machine: Machine) -> None:
 
 
 def jump_clock(world: World, fault: Fault) -> bool:
-    """The node's clock jumps by `value` seconds, forward or backward."""
+    """The node's date jumps by `value` seconds, forward or backward. Its uptime does not change."""
     world.nodes[fault.where].jump_clock(fault.value)
     return True
 
@@ -161,8 +161,8 @@ def reroute(world: World, fault: Fault) -> bool:
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """The messages that the node has sent get stuck at the next hop. Then it restarts, and sends later messages by
-    another route.
+    """The messages that the node has sent get stuck at the next hop. Then the node restarts, and sends later messages
+    by another route.
     """
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:

@@ -165,7 +165,8 @@ class Talk:
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
         """Record that the FIN arrives, after everything that the other side sent.
 
-        The receiver acknowledges it, and sends its own FIN with the acknowledgment if it has not sent one yet.
+        A receiver that has already sent its own FIN acknowledges it. Otherwise, if `wanted` is set, the receiver sends
+        its FIN with the acknowledgment; if not, it resets the connection.
         """
         if self._reset:
             return

@@ -153,7 +153,10 @@ class SimulatedFile:
 
 
 def _up_to_a_sector(offset: int, written: int, size: int) -> int:
-    """Return how many bytes of an interrupted write the system has. They end with a whole sector."""
+    """Return how many bytes of an interrupted write the system has.
+
+    They end with a whole sector, unless the write was completed.
+    """
     end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
     return size if written == size else max(0, end - offset)
 

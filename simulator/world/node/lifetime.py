@@ -66,7 +66,8 @@ class Lifetime:
     """A running queue manager, which carries out what its own loop decides.
 
     Args:
-        failed: a function that ends this life because its disk failed.
+        failed: a function that ends this life because the process died while it used its disk, or because its store
+            failed.
         stopped: a function that ends this life in an orderly way, and closes its store. The node starts again at the
             given time.
     """
@@ -104,7 +105,10 @@ class Lifetime:
     # Its loop
 
     def hear(self, act: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Run `act` immediately, or after the flush that is under way."""
+        """Run `act` immediately, or after the flush that is under way.
+
+        If a batch is waiting for room on the disk, `act` runs after that batch.
+        """
         if self._stuck is not None:
             self._behind.append((act, arguments))
         elif self.flushing is not None:

@@ -226,7 +226,10 @@ class Machine:
         self.people.forget()
 
     def _failed(self, error: DiedError | StoreError) -> None:
-        """End the running process because its disk has failed or killed it, and restart it later."""
+        """End the running process, which died while it used its disk or whose store failed.
+
+        Restart it later.
+        """
         power_lost = self._is_end(error)
         self.crash(kept=None, told=not power_lost)
         self._world.restart_later(self)
@@ -254,7 +257,10 @@ class Machine:
     # Its disk
 
     def copy_store(self) -> None:
-        """Copy the store, as an operator would. No process has it open."""
+        """Copy the store, as an operator would. No process has it open.
+
+        Nothing is copied if it is unknown whether the disk has the last batch.
+        """
         if self._undecided is None:
             self._copy = self.files.copied(), deepcopy(self.node.disk), dict(self.node.queues_left)
 

@@ -52,7 +52,8 @@ class People:
 
     Args:
         are_unmet: whether nodes know only those nodes that they have met.
-        failed: a function that ends the node's life because its disk has failed.
+        failed: a function that ends the node's life because the process died while it used its disk, or because its
+            store failed.
     """
 
     def __init__(
@@ -280,7 +281,9 @@ class People:
         return [each for each in self.applications.values() if each.consumer.queue == queue]
 
     def purge_outgoing(self, also_others: bool) -> None:
-        """Delete the messages in outgoing queues, except the acknowledgments that destinations send.
+        """Begin to delete the messages in outgoing queues.
+
+        The acknowledgments that destinations send are not deleted.
 
         Args:
             also_others: whether to delete messages other than those in sequences as well.

@@ -58,7 +58,7 @@ def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 class Unstored:
-    """For each queue, the number and the total size of the messages that are only in memory."""
+    """For each queue, the number and the total size, in bytes, of the messages that are only in memory."""
 
     def __init__(self, where: Whereabouts) -> None:
         self.counts: Counter[str] = Counter()
@@ -69,10 +69,9 @@ class Unstored:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """For each queue number, return how many messages are no longer counted, although only the next commit removes
-    them.
+    """Return, for each queue number, how many messages, at most, the next commit removes.
 
-    They were purged, for example.
+    These messages are no longer counted; they were purged, for example.
     """
     return node.running.inspect().desk.writes.leaving()
 

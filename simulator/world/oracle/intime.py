@@ -91,7 +91,8 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
 def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
     """A session is cleaned up only if no message has passed over it for the whole interval.  [MS-MQQB] 3.1.6.2
 
-    A node that has paused something considers all its sessions unused.  3.1.7.13
+    A node that has paused a queue considers the session unused.  3.1.7.13  So nodes that have ever paused their queues
+    are not checked.
     """
     end = node.ends.get(int(note.facts["session"]))
     if note.facts["section"] != CLEANUP or end is None or end.used_ms < 0 or node.was_held:
@@ -189,7 +190,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 def resend_limit_ms(settings: Settings) -> int:
     """Return the maximum time, in milliseconds, until a message without an OrderAck is sent again.
 
-    This is the longest resend timeout, plus the time for a handshake that nobody answers.
+    This is the longest resend timeout, plus the time for a handshake that nobody answers, plus SLACK_MS.
     """
     return max(settings.resend_timer_table_ms) + settings.session_initialization_timeout_ms + SLACK_MS
 

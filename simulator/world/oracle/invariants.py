@@ -508,9 +508,10 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 
 
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
-    """A message without a transaction does not leave a node before one with a higher priority for the same queue.
+    """A message without a transaction leaves a node only if none with a higher priority waits there.
 
-    While a node finds out which message a neighbour refuses, each message leaves when it is its turn to be tried.
+    Only messages for the same queue count. While a node finds out which message a neighbour refuses, each message
+    leaves when it is its turn to be tried.
     """
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):

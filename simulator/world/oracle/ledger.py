@@ -111,7 +111,10 @@ class Ledger:
         return endings | SET_ASIDE if message.body in self.refused else endings
 
     def deleted(self, node: WatchedNode, queue: str) -> None:
-        """Record that an operator deleted a node's queue. Messages for that queue, and no others, may then end."""
+        """Record that an operator deleted a node's queue.
+
+        From now on, messages for that queue, and no others, may end because it is not there.
+        """
         self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
     def latest_utc_s(self, node: WatchedNode) -> int:

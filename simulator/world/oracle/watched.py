@@ -102,7 +102,10 @@ class WatchedNode:
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
     """The messages that a neighbour may be refusing, as the node has noted in this life."""
     tries_anew: bool = False
-    """Whether, since the first suspect was noted, a session has ended for a reason other than a refusal."""
+    """Whether the first suspect's trial was disturbed since the suspect was noted.
+
+    This is so if a session has ended for a reason other than the refusal of a suspect, or if a suspect was noted again.
+    """
     refused_sessions: set[int] = field(default_factory=set)
     """The sessions of this life that ended because the neighbour refused something."""
     refused_ms: int = 0

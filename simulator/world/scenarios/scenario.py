@@ -110,8 +110,8 @@ class Consumer:
     chokes_every: which of a source's messages are poison for it, so that it gives them back: 3 means every third one; 0
         means none.
     asks_twice: whether it asks again, in vain, both before it has an answer and before it has settled.
-    gives_up_after: the number of deliveries after which it refuses poison for good; 0 means never. If the number of
-        deliveries is unknown, it refuses the poison, too.
+    gives_up_after: the number of deliveries after which it refuses poison for good. It then also refuses poison whose
+        number of deliveries is unknown. 0 means that it never refuses poison.
     """
 
     node: str

@@ -31,7 +31,7 @@ CHOSEN: Final[Mapping[bool, QueueDeclaration]] = {
     True: QueueDeclaration("failed-orders", 19, transactional=True),
     False: QueueDeclaration("failed-notes", 20),
 }
-"""The queues that a source chooses for dead letters: one if the messages are transactional, one if not."""
+"""The queues that a source chooses for dead letters, keyed by whether the messages are transactional."""
 QUEUES: Final = (ORDERS, NOTES)
 """The queues that every target of a burst has."""
 VISITING: Final = b"from a stranger"

@@ -215,10 +215,10 @@ def _read_next(
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """Return, for each row, the first row from there on that does not simply follow the rows before it, or is cut.
+    """Return, for each row, the first row from there on that does not simply follow the rows before it.
 
-    A row simply follows if it continues the bytes of its direction. It does not if it acknowledges more bytes than the
-    other direction has reached in these rows.
+    A row simply follows if it is not cut or damaged, has no SYN, FIN or RST, and continues the bytes of its direction,
+    if it has any. It does not if it acknowledges more bytes than the other direction has reached in these rows.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
@@ -249,7 +249,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
 def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
     """Take consecutive segments at once if they continue the bytes so far and depend on no others.
 
-    Return whether they were taken; they are not if anything waits.
+    Return whether they were taken. The caller makes sure that nothing waits.
     """
     segments, data, _ = part
     interface, source = segments.interface[rows], segments.source[rows]

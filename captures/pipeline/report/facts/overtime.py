@@ -15,7 +15,7 @@ STEPS: Final = 120
 SLOW: Final = 10
 """A step is slow if the median of its durations is more than this many times the lower quartile of all durations."""
 SLOW_NS: Final = 10**7
-"""The shortest duration, in nanoseconds, that can be slow."""
+"""Only durations above this number of nanoseconds can be slow."""
 
 SPELLS_SHOWN: Final = 5
 """The number of slow times that are named, the longest first."""
@@ -116,9 +116,9 @@ def happened(spell: Spell) -> Iterator[str]:
 
 
 def waiting_text(course: Course, waiting: str) -> str:
-    """Return a text such as `3 not seen to end since 12:40:00, at most 5 at 12:41:00`.
+    """Return a text such as `3 waiting, some at all times since 12:40:00, at most 5 at 12:41:00`.
 
-    Return "" if no message ever waited.
+    The text is `at most 5 waiting, at 12:41:00` if none wait at the end. Return "" if no message ever waited.
     """
     most = max(course.waiting, default=0)
     if most <= 0:

@@ -134,7 +134,8 @@ class Security:
     altered: the number of further packets with an invalid signature.
     has_keys: whether any keys were given.
     signatures, ciphers: groups of similar messages, beginning with those whose protection fails.
-    left_out: the number of messages in no group.
+    left_out: the number of messages in further groups, which are not kept. A message that is both signed and encrypted
+        counts in a group for each.
     """
 
     headed: int = 0

@@ -82,7 +82,10 @@ def size(size_bytes: int) -> str:
 
 
 def rate(count: int, span_ns: int) -> str:
-    """Return a count as a rate per second; a dash if the count is below 2, or if all came at one moment."""
+    """Return a count as a rate per second, or per hour if it is below 0.01 per second.
+
+    Return a dash if the count is below 2, or if all came at one moment.
+    """
     if count < 2 or span_ns <= 0:
         return "–"
     each_s = count * 10**9 / span_ns

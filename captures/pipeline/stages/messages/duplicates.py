@@ -183,8 +183,9 @@ class DuplicateStage:
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
         """Return the arrivals at one queue manager in order.
 
-        Frames in the same file are in the order of the file; others are ordered by time. A hop's arrivals are taken
-        from the point that saw the most of them. If several points did, the one that saw the most answers is used.
+        Frames that one point captured in one file are in the order of the file; others are ordered by time. A hop's
+        arrivals are taken from the point that saw the most of them. If several points did, the one that saw the most
+        answers is used.
         """
         if len(arrivals) == 1:  # Nearly always.
             return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]

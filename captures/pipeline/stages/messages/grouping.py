@@ -145,7 +145,8 @@ class OfMessages(Protocol):
 class MessageStages:
     """Takes rows grouped by `subjects.KEY` and sorted by `ORDER`.
 
-    Each message is given to every stage once it is complete.
+    Each message is given to every stage once all its rows have been taken. If there are more than EVENT_LIMIT, some are
+    discarded.
 
     Args:
         stages: the stages that take the same messages; the tables of all of them are returned.

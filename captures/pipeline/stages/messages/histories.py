@@ -131,7 +131,7 @@ class HistoryStage:
     It returns the tables in SCHEMAS.
 
     Args:
-        label: returns the label of a queue manager, as `directory.labels` does.
+        label: returns the label of a queue manager, given its key; `directory.labels` makes this function.
         ways: returns the losses in the captures of a series.
         ahead: how far the clocks of capture points are ahead, from `clocks.ahead`.
     """

@@ -66,7 +66,11 @@ class Ahead(NamedTuple):
 
 @dataclass(slots=True)
 class Bounds:
-    """Bounds of a line from below and from above, reduced to the points that matter."""
+    """Upper and lower bounds of a line, reduced to the points that matter.
+
+    below: the upper bounds: points that the line passes below.
+    above: the lower bounds: points that the line passes above.
+    """
 
     below: list[Point] = field(default_factory=list)
     above: list[Point] = field(default_factory=list)

@@ -132,8 +132,9 @@ def _placed(rows: pa.Table, places: dict[tuple[int | None, int], tuple[Any, ...]
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int | None, int], tuple[Any, ...]]:
-    """Return the places of the packets that findings are about, keyed by row_id and number, and also by number
-    alone.
+    """Return the places of the packets that findings are about, keyed by row_id and number.
+
+    Those of packets, unlike those of bytes that begin none, are also keyed by None and number.
     """
     numbers = wanted["number"].unique()
     places: dict[tuple[int | None, int], tuple[Any, ...]] = {}
@@ -154,7 +155,7 @@ def rows_of_captures(
     """Return findings about captures rather than packets.
 
     Args:
-        damage: for each file that cannot be read at all or to its end: its series, the file, the offset, and the
+        damage: for each file that is not read at all, or not to its end: its series, the file, the offset, and the
             reason.
         noted: for translated connections, and for frames that contradict one another: their series, the code, and the
             text.
@@ -168,7 +169,7 @@ def rows_of_captures(
 
 
 def code_of(reason: str) -> str:
-    """Return the code of the finding for a file that could not be read completely."""
+    """Return the code of the finding for a file that was not read, or not to its end."""
     return "other-system" if reason.startswith(APART) else "damaged-capture"
 
 

@@ -41,8 +41,8 @@ class MessageRows:
     """All rows of a bucket, grouped by message.
 
     Attributes:
-        settled: the rows of messages that are over; None if there are none.
-        open: the rows of the other messages; None if there are none.
+        settled: the rows of messages that are over; None or an empty table if there are none.
+        open: the rows of the other messages; None or an empty table if there are none.
     """
 
     def __init__(self, context: Context, task: Task, inbox: Inbox) -> None:
@@ -152,8 +152,8 @@ def follow(
 
     Args:
         checks: whether to follow messages from hop to hop.
-        tells: whether to write the outcomes of messages, with times by one clock. If not, only their evidence about
-            clocks is collected.
+        tells: whether to write the outcomes of messages, with times by one clock. If not, their evidence about clocks
+            is collected instead.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)

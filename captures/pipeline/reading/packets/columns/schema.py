@@ -16,9 +16,9 @@ PACKET_SCHEMA: Final = schema_of(SAID)
 unsigned."""
 
 _Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
-"""Rows and items for them.
+"""Rows, the items for them, and the index of the item for each row.
 
-The vector holds the index of each row's item; it is None if each row has its own item.
+Instead of the indexes there is None if each row has its own item.
 """
 
 
