@@ -102,7 +102,14 @@ def believe_the_order_ack_of_a_stranger(sound: Any) -> Any:
     )
 
 
-@plant(Confirmations, "_final_ack", "endings_have_reasons", "nothing_is_retained", "all_is_accounted_for")
+@plant(
+    Confirmations,
+    "_final_ack",
+    "endings_have_reasons",
+    "nothing_is_retained",
+    "all_is_accounted_for",
+    "gaps_are_bridged",
+)
 def believe_the_final_ack_of_a_stranger(sound: Any) -> Any:
     """A FinalAck counts if its source is the destination, whoever brings it."""
     return lambda self, body, message, packet, remote, now: sound(
@@ -123,7 +130,14 @@ def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
     return final_ack
 
 
-@plant(OwnSequences, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
+@plant(
+    OwnSequences,
+    "speaks_for",
+    "all_is_accounted_for",
+    "gaps_are_bridged",
+    "nothing_is_retained",
+    "whereabouts_tell_the_truth",
+)
 def let_any_neighbour_confirm(sound: Any) -> Any:
     """An acknowledgment from any source counts if a neighbour brings it."""
     return lambda self, sequence, source, remote: remote.is_proven
