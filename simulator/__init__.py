@@ -1,1 +1,1 @@
-"""Running queue managers, with their sockets, disks and clients, and the command `mqproto`."""
+"""Queue managers as running processes, with sockets, disks and clients; and the command `mqproto`."""

@@ -13,7 +13,7 @@ from tests.pair import Net, Node, at, queue
 SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")
 WINDOW: Final = 64
 FIRST_QUEUE: Final = 16
-"""The number of the first queue; those of the others follow."""
+"""The identifier of the first queue; the other queues have the identifiers that follow it."""
 CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms

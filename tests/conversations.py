@@ -1,4 +1,7 @@
-"""Captures of conversations that never took place: each side's packets, with times, are written as by a recorder."""
+"""Captures of conversations that never took place.
+
+The packets of each side, with their times, are written in the form in which a recorder writes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plants random faults of one line, and shows whether worlds and tests notice them: `make mutants`.
+"""Plants random one-line faults, and reports whether worlds and tests notice them: `make mutants`.
 
 First it measures which worlds and tests execute each line (`reach.py`); this takes about twenty minutes. Then it puts
 each fault into a copy of the checkout, and runs the worlds and tests that execute the changed line until one of them
@@ -51,7 +51,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "shell": ("simulator/node",),
     "store": ("simulator/storage",),
 }
-"""The folders into whose files faults are put, in three groups."""
+"""The folders whose files get faults, in three groups."""
 OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
 """Files without planted faults: notes for people, and the rules by which worlds check the store."""
 TESTS: Final = (
@@ -77,7 +77,7 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""The factor by which worlds or tests must be slower, plus some minutes, for a fault to count as an endless loop."""
+"""A run that takes over SLOWER times its usual time, plus LIMIT_S, counts as an endless loop."""
 TEST_S: Final = 120
 """The time limit for one test, in seconds."""
 WORLD_S: Final = 0.2

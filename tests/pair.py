@@ -145,7 +145,7 @@ class Net:
     def start(self, *names: str, life: NewLife | None = None) -> None:
         """Start nodes from their disks; by default, start all of them.
 
-        life: the new life with which the nodes begin, if any.
+        life: the new life that the nodes' stores begin; None if they begin no new life.
         """
         for name in names or self.nodes:
             node = self.nodes[name]

@@ -100,7 +100,7 @@ def _until(browser: Chromium, holds: str) -> None:
 
 
 def _with_text(png: bytes, text: bytes) -> bytes:
-    """Return a PNG with a text before its end."""
+    """Return a PNG with a text chunk inserted before its last chunk."""
     end = png.rindex(b"IEND") - 4
     chunk = b"tEXt" + text
     return png[:end] + struct.pack(">I", len(text)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[end:]

@@ -1,4 +1,4 @@
-"""Programs by others that some tests need, and that pip cannot install."""
+"""Third-party programs that some tests need, and that pip cannot install."""
 
 from __future__ import annotations
 

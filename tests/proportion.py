@@ -107,7 +107,7 @@ def _measure(path: str, kind: str) -> File:
 
 
 def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]:
-    """Return the numbers of the lines of `text` that are code.
+    """Return the line numbers of the code in `text`.
 
     kind: the suffix of the text's file.
     body: the statements of a Python module, which show where its docstrings are.
@@ -118,7 +118,7 @@ def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]
 
 
 def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
-    """Yield the numbers of all docstring lines in these statements, and in the definitions among them."""
+    """Yield the line numbers of all docstrings in these statements, and in the definitions among them."""
     for node in body:
         if isinstance(node, (ast.ClassDef, *FUNCTIONS)):
             yield from docstring_lines(node.body)
@@ -215,7 +215,7 @@ def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
 
 
 def counts() -> dict[str, int]:
-    """Return the counts of things that should be few."""
+    """Return the counts that should stay low."""
     return {
         "options of all commands": sum(options().values()),
         "class names that occur in more than one module": len(names_used_again()),

@@ -40,7 +40,7 @@ def a_session(
     settings: Settings = SETTINGS,
     received_window_size: int = 64,
 ) -> Session:
-    """Return a session with its own timers, in a state that it seems to have reached by itself."""
+    """Return a session with its own timers; it starts in `state`, as if packets had brought it there."""
     session = Session(
         7,
         initiator=initiator,

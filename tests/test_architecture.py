@@ -1,11 +1,11 @@
-"""Three packages, one direction: simulator -> captures -> mqproto; and mqproto does no input or output.
+"""Three packages, one direction: simulator -> captures -> mqproto; mqproto does no input or output.
 
-A fourth, pyspark_mqproto, only has a name by which Spark finds the data source in captures. Within the simulator, the
-direction is workshop -> house; the house's commands are above everything else in it.
+A fourth package, pyspark_mqproto, only has the name by which Spark finds the data source in captures. Within the
+simulator, the direction is workshop -> house; the house's commands are above everything else in it.
 
 Ruff checks the same for mqproto while you type. Here, every import of every module counts, wherever it is.
 
-The same holds inside each folder: imports among its modules and folders never form a circle. Each folder has at most
+The same holds inside each folder: there are no import cycles among its modules and folders. Each folder has at most
 sixteen entries. And imported packages must be installed: a module may use those of its package's own extra in
 pyproject.toml. It may import packages of other extras only inside a function, so that the rest works without them.
 """
@@ -38,7 +38,10 @@ BANNED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The modules that those of one folder may import, in addition to the standard library and themselves."""
+    """The modules that the modules of one folder may import.
+
+    The standard library and modules of the same folder are allowed, too.
+    """
 
     folder: str
     below: tuple[str, ...] = ()
@@ -153,7 +156,8 @@ def imports_of(file: Path) -> tuple[Import, ...]:
 def distributions(extras: tuple[str, ...]) -> frozenset[str]:
     """Return the distributions that mqproto names as dependencies when it has these extras.
 
-    Packages that commands need come with every extra that has commands, so modules of commands name them themselves.
+    Every extra that has commands also installs the extra `command`. Its packages count only if `extras` has `command`,
+    so layers with commands list `command`.
     """
     project = PYPROJECT["project"]
     known = project["optional-dependencies"]
@@ -318,7 +322,7 @@ def modules() -> dict[str, tuple[str, ...]]:
 
 
 def circle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return one circle of imports, if there is one; otherwise, an empty list."""
+    """Return one import cycle, if there is one; otherwise, an empty list."""
     done: set[str] = set()
 
     def follow(path: list[str]) -> list[str]:
@@ -358,8 +362,9 @@ FOLDERS: Final = sorted(
 
 
 def test_no_imports_lead_in_a_circle() -> None:
-    """This includes imports in functions and under `if TYPE_CHECKING:`. In a circle, there would be no module to read
-    first.
+    """This includes imports in functions and under `if TYPE_CHECKING:`.
+
+    In an import cycle, there would be no module that can be read first.
     """
     found = circle(modules())
     assert not found, f"{' -> '.join(found)}: move what both need into a module below them"

@@ -42,7 +42,7 @@ OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + T
 def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Return a function that runs tests in a separate process as `make test` would, in CI or not.
 
-    The process ignores some signals, as background processes of a script do, and those that nohup starts.
+    The process ignores some signals, like a background process of a script or one that nohup starts.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")
@@ -105,7 +105,7 @@ def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
 
 
 def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:
-    """Each process that runs one of these tests starts a Spark."""
+    """Each process that runs one of these tests starts its own Spark session."""
     asks = re.compile(r'\bspark: SparkSession\b|usefixtures\("spark"\)')
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if asks.search(path.read_text("utf-8"))]
     assert files

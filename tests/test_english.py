@@ -29,7 +29,10 @@ SUBJECT: Final = {
     r"\ball that (is|was|may|can|has|have|it|they)\b|\bin the place of\b|\banew\b": "everything; instead of; again",
     r"\bone's own\b|\bat odds with\b|\bof (a|an) \w+'s own\b": "your own; contradicts",
 }
-"""Additional patterns that Markdown must not have. Docstrings may use them, and a question may begin like the first."""
+"""Additional patterns that Markdown must not have; docstrings may use them.
+
+The first pattern does not match questions.
+"""
 ALLOWED: Final = r"is no (exception|connection|business|use)|some two|What (changed|there is)|stands in pages"
 """Exceptions to the patterns. The last one is a text in the tables of a store, which never changes."""
 LONG: Final = 30

@@ -1,4 +1,4 @@
-"""The brake: how much there may be of everything.  `python -m tests.proportion` prints what there is.
+"""Limits the size of the project by budgets.  `python -m tests.proportion` prints the counts.
 
 A budget is the count at the time when it was set, rounded up to a whole step. If a count exceeds its budget, the test
 fails: first look for something to remove. The commit message of a change that raises a budget says what users get for
@@ -118,7 +118,7 @@ COUNTS: Final = {
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 9,
 }
-"""The budgets for things of which there should be few."""
+"""The budgets for counts that should stay low."""
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 500,
     ".github/SECURITY.md": 600,

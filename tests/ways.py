@@ -1,4 +1,4 @@
-"""The ways in which a message can end, each acted out in a system of whole queue managers.
+"""The ways in which a message can end, each played through in a system of whole queue managers.
 
 `a` sends to `c` through `b`; `d` is another neighbour of `b`.
 """

@@ -84,7 +84,10 @@ DECODE: Final = (
     Check("mqproto wireshark", 0, "Proto("),
 )
 NOT_KEPT: Final = (("XDG_CACHE_HOME", os.devnull),)
-"""Environment variables that keep Spark's classes from being archived, because each Spark is removed at once."""
+"""Environment variables that keep Spark from archiving its classes.
+
+An archive would be useless, because each Spark installation is removed after its checks.
+"""
 ANALYSE: Final = (
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "packets", NOT_KEPT),
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already", NOT_KEPT),

@@ -223,8 +223,8 @@ def _beginning(data: bytes) -> UserHeader | None:
 def _in_part(beginning: bytes, message: UserMessage) -> OrderAckBody | FinalAckBody | None:
     """Return the acknowledgment in a message with a hole.
 
-    Return None if the message is not an acknowledgment, or if the capture does not have its whole body. Only an OrderAck
-    may lack bytes: the reserved ones at its end.
+    Return None if the message is not an acknowledgment, or if the capture does not have its whole body. Only an
+    OrderAck may lack bytes: the reserved ones at its end.
     """
     properties = message.properties
     body, (_, body_bytes) = properties.message_body, announced_sizes(beginning)

@@ -56,7 +56,8 @@ class Settings:
     and do not connect without an answer. Windows since Vista answers only if configured to do so (EnablePingService).
     """
     require_pings: bool = False
-    """Whether to ping a neighbour before connecting to it, and not to connect without an answer: notes <7> and <56>.
+    """Whether to ping a neighbour first, and to connect to it only if it answers: notes <7> and <56>.
+
     Windows NT to Server 2003 do so. Windows since Vista does not do so, and would not answer such a Ping.
     """
 
@@ -90,9 +91,9 @@ class Settings:
     """
 
     send_insecure_nacks: bool = False
-    """SendInsecureNacks: whether to tell administration queues about refusals that could inform strangers.
+    """SendInsecureNacks: whether administration queues are told about refusals that could inform strangers.
 
-    An example is that a queue does not exist.  5.1
+    For example, such a refusal shows that a queue does not exist.  5.1
     """
     quota_bytes: int = 8 * 2**30
     """QueueManagerQuota: the maximum number of bytes on disk. Beyond it, no message is accepted, whether from
@@ -130,7 +131,10 @@ class Settings:
     peers_forgotten_days: int = 30
     """The number of days for which undeclared queue managers are remembered after they were last seen."""
     roaming: bool = False
-    """Whether an undeclared GUID may move to another address once the old one no longer answers with it."""
+    """Whether an undeclared GUID may move to another address.
+
+    It moves once no queue manager with this GUID answers at the old address any longer.
+    """
     answers_awaited_s: int = 86_400
     """How long, in seconds, to keep calling a queue manager outside the topology for answers to our messages."""
     held_messages_limit: int = 4_096

@@ -1,11 +1,11 @@
-"""Headers (names with texts) that service buses write into a message's extension.
+"""Headers (names and string values) that service buses write into a message's extension.
 
 NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; bytes after its end are
              ignored, as in NServiceBus (github.com/Particular/NServiceBus.Transport.Msmq,
              MsmqUtilities)
-Rebus        JSON, an object of texts, with names that begin with rbs2-
+Rebus        a JSON object of strings, with names that begin with rbs2-
              (github.com/rebus-org/Rebus.Msmq)
-MassTransit  JSON, an object of texts, including a Content-Type of application/vnd.masstransit
+MassTransit  a JSON object of strings, including a Content-Type of application/vnd.masstransit
              (MassTransit 2 and 3, TransportMessageHeaders)
 """
 

@@ -25,8 +25,9 @@ Mono's System.Messaging and NServiceBus use this one.
 """
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The number of bytes of text that even the smallest body may produce. Some is needed because a name that is in the
-stream only once is repeated in many values.
+"""The number of bytes of text that even the smallest body may produce.
+
+A body may produce more text than it has, because a name that is in the stream only once is repeated in many values.
 """
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""

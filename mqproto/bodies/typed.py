@@ -31,7 +31,10 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""The simple type of the text for some body types of automation.py; the others take numbers or bytes."""
+"""The simple type as which a text is parsed for some body types of automation.py.
+
+All other body types take numbers or bytes.
+"""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:

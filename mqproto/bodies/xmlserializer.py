@@ -71,7 +71,10 @@ def _simple(element: Element, name: str) -> Value:
 
 
 def item_type(array: str) -> str | None:
-    """Return the name of the elements in an array with this name; None if it is not the name of an array."""
+    """Return the name that the elements of an array have, given the name of the array.
+
+    Return None if no array has the given name.
+    """
     rest = array.removeprefix(ARRAY)
     if rest == array or not rest:
         return None

@@ -25,7 +25,7 @@ RESOLVED: Final = "RESOLVED"
 resolve`).
 """
 RESOLVED_BY: Final = "resolved by an operator"
-"""The beginning of the outcome that the history states for a message that an operator settled by hand."""
+"""The prefix of the outcome in the history of a message that an operator settled by hand."""
 
 
 class State(StrEnum):
@@ -156,8 +156,8 @@ class Evidence:
     names: its identifiers, the present one last; it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
     heard_elsewhere: whether its producer learns its outcome in another way.
-    is_old: whether it was accepted so long ago that the history no longer keeps its id, and the history does not know
-        it.
+    is_old: whether the history does not know it, and it was accepted so long ago that the history no longer keeps its
+        id.
     resolved: whether an operator has marked it as settled.
     processed: whether, according to a trigger, its consumer accepted it.
     attempted: whether, according to a trigger, its consumer was called.
@@ -174,7 +174,7 @@ class Evidence:
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
-    destination_is_here: whether the destination's store was read, so that a message that it has was found.
+    destination_is_here: whether the destination's store was read. If so, the message would have been found there.
     removals: the removals of its failed copies.
     deeds: operators' actions, by the identifier of the copy.
     """

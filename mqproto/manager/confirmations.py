@@ -56,11 +56,11 @@ ENDED_ON_ITS_WAY: Final = frozenset(
 class Word(NamedTuple):
     """The outcome of one message according to an acknowledgment; it is kept until we act on it.
 
-    position: the FinalAck's position in the order queue; 0 for an OrderAck, which is not queued, and means that the
-        message reached its queue.
-    of_destination: whether the acknowledgment comes from the destination, rather than from where a copy of the message
-        ended.
-    place: the identifier and number with which a FinalAck finds a message in doubt.
+    position: the FinalAck's position in the order queue. It is 0 for an OrderAck, which is not queued; its outcome is
+        that the message reached its queue.
+    of_destination: whether the acknowledgment comes from the destination, rather than from the queue manager where a
+        copy of the message ended.
+    place: the TxSequenceID and the number in a FinalAck, by which a message in doubt is found.
     """
 
     position: int
@@ -70,7 +70,7 @@ class Word(NamedTuple):
 
 
 class AcknowledgedMessages:
-    """Reads each message that an acknowledgment decides, and ends it.
+    """Reads each message whose outcome is decided by an acknowledgment, and ends the message.
 
     A message that was acknowledged by an OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its
     FinalAck arrives. The FinalAck stays in the order queue, on disk, until the outcome is on disk too, because its
@@ -107,7 +107,7 @@ class AcknowledgedMessages:
                 self._resume(key - message_key(self._queue, 0), packet)
 
     def arrived(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Decide the messages in doubt that an OrderAck covers. Return whether there are any."""
+        """Start to resolve the messages in doubt that an OrderAck covers. Return whether there are any."""
         if self._expires_sent:
             self.proven.append((identifier, first, last))
         return identifier in self._doubts.by_place and self._decide_doubts(identifier, first, last)
@@ -121,7 +121,7 @@ class AcknowledgedMessages:
     def keep(
         self, sequence: OutgoingSequence, body: FinalAckBody, word: Word, message: UserMessage, packet: bytes
     ) -> None:
-        """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
+        """Keep a FinalAck until the outcome that it reports is on disk, and read the message that it is about.
 
         A message whose copies were refused together gets several answers. The first one from the destination counts.
         """
@@ -143,9 +143,9 @@ class AcknowledgedMessages:
         self.decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
-        """Return the queue and position of the message that a FinalAck decides.
+        """Return the queue and position of the message that a FinalAck is about.
 
-        The queue is 0 if there is none.
+        The queue is 0 if there is no such queue.
         """
         doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
         if doubt is not None and doubt.message_id == body.message_id:
@@ -188,7 +188,7 @@ class AcknowledgedMessages:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """Take a message that was read because an acknowledgment decides it.
+        """Take a message that was read because an acknowledgment decides its outcome.
 
         `rows` lacks the message if it is no longer there.
         """
@@ -289,8 +289,8 @@ class Confirmations:
         """If a message with a class is an OrderAck or a FinalAck, process it. Return whether it was one.
 
         An acknowledgment normally counts only if its source is the destination of the sequence. The neighbour that
-        brings it must be that queue manager, or be declared to bring that queue manager's messages. Our messages may
-        take another route there.
+        brings it must be that queue manager, or be declared to bring that queue manager's messages. Our own messages
+        may take another route to the destination.
 
         There are two exceptions. If the destination is known only by a direct name, any peer that calls from that
         name's host speaks for it. Until the destination has acknowledged a message, a queue manager on the route may
@@ -382,11 +382,11 @@ class Confirmations:
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
     ) -> None:
-        """Process an OrderAck for more messages than our store has sent.
+        """Process an OrderAck for more messages than we have sent according to our store.
 
-        The store must be an earlier copy that was restored. Messages up to this number that an earlier process numbered
-        have arrived, because a sequence sends none before its predecessor is empty. Messages of this process have not:
-        the destination has other messages with these numbers.
+        The store must be an earlier copy that was restored. Of the messages up to the OrderAck's number, those that an
+        earlier process numbered have arrived: a sequence sends none before its predecessor is empty. Those that this
+        process numbered have not arrived: the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):

@@ -67,7 +67,7 @@ class Expiration:
         self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * wait_s)
 
     def expect_of(self, expires_s: Sequence[int | None], now: Moment) -> None:
-        """Expect messages that have joined a queue to expire after these seconds."""
+        """Expect messages that have joined a queue to expire after these times, given in seconds, UTC."""
         if expires_s[0] is not None:  # All messages of a run have a deadline, or none.
             self.expect(min([each for each in expires_s if each is not None]), now)
 
@@ -147,8 +147,8 @@ class Expiration:
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """Take the stored messages with the earliest deadlines.
 
-        End those that have expired, if this can be decided in the store. Others are in memory, or come back there, or
-        only their destination can tell whether they have ended.
+        End those that have expired, if this can be decided in the store. The others are left alone: they are in memory
+        or will return to memory, or only their destination can tell whether they have ended.
         """
         for key, packet, _ in rows:
             number, position = key >> POSITION_BITS, key & ((1 << POSITION_BITS) - 1)

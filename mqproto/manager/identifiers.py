@@ -4,7 +4,7 @@
 
 A message can arrive twice if it was on its way when a connection broke, and at most one window of messages is on its
 way. So each sender's newest messages are always remembered, up to twice the window of the neighbour that brings them.
-Older ones are remembered for half an hour, as long as the table has room:
+Older ones are remembered while they are young, which means for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
@@ -12,11 +12,11 @@ Older ones are remembered for half an hour, as long as the table has room:
 
 When the whole table is full, messages are forgotten in the following order, the oldest of each
 group first:
-1. messages that are remembered only because they are young;
-2. messages that a neighbour has brought beyond twice the window of each kind, from however many
-    senders;
-3. messages from senders that have no session with us, and whose messages come from no neighbour with
-    a session;
+1. messages that are not among their sender's newest, and are remembered only while they are young;
+2. messages that a neighbour has brought in excess of twice the window of each kind, counted over
+    all senders;
+3. messages from senders that have no session with us, and whose messages come from no neighbour
+    with a session;
 4. messages of the neighbour that has brought the most, so that each neighbour keeps its share.
 
 The store does not say which neighbour brought a message. After a restart, the sender's next message shows it. Until
@@ -56,8 +56,9 @@ NUMBER: Final = itemgetter(0)
 class Bringer:
     """A neighbour that brings messages, either its own or those of others.
 
-    remembered: how many messages of each sender and kind are always remembered. This is twice the largest window that
-        the neighbour has announced. By the letter of 3.1.7.1, a sender uses its own window, whatever ours is.
+    remembered: how many messages of each sender and kind are always remembered. This is twice the
+        largest window that the neighbour has announced. Our window does not matter: by the letter of 3.1.7.1, a sender
+            uses its own.
     share: how many messages of both kinds together the neighbour keeps in a full table. This depends on the smaller of
         its window and ours, so that a neighbour with a large announced window cannot claim the whole table.
     """
@@ -93,9 +94,9 @@ class SenderHistory:
 
     @property
     def spare(self) -> int:
-        """The number of the oldest messages that are remembered only because they are young.
+        """How many of the oldest messages are remembered only while they are young.
 
-        It is 0 until the bringer is known.
+        It is 0 until it is known which neighbour brings the sender's messages.
         """
         if self.bringer is None:
             return 0
@@ -137,7 +138,7 @@ class SenderHistory:
 class Group(NamedTuple):
     """Senders whose messages may be forgotten.
 
-    senders: each sender with the number of its oldest messages that may be forgotten.
+    senders: for each sender, how many of its oldest messages may be forgotten.
     most: the maximum number of messages to forget in the whole group.
     """
 
@@ -363,7 +364,7 @@ class MessageIdHistory:
     ) -> None:
         """Forget the `count` oldest messages of these senders.
 
-        The number that comes with a sender is the limit for its messages.
+        The number that is given with each sender limits how many of its messages are forgotten.
         """
         if count <= 0:
             return

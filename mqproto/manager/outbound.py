@@ -138,7 +138,7 @@ class Outbound:
         return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
 
     def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
-        """Return the queue for messages to a destination that are not transactional."""
+        """Return the queue for non-transactional messages to a destination."""
         if destination.host is not None:
             return self.towards_host(destination.host, priority, destination.manager)
         assert destination.manager is not None
@@ -168,7 +168,7 @@ class Outbound:
         return queue
 
     def take_over_hold(self, queue: OutgoingQueue) -> None:
-        """Pause a new queue if an operator has paused its name.
+        """Pause a new queue if an operator has paused the queues with its name.
 
         Queues with the same name and different priorities are all paused together.
         """

@@ -11,10 +11,11 @@ Every ending, wherever it happened, passes through here once. The rules are dist
         hop refuses is kept here in any case. Our own messages go to the queue that their
         application has chosen, if that queue has room;
 - a message with JP set that arrived is kept in the journal where it was sent. With
-        `expire_sent = figures`, so is one that expired there and is not a dead letter;
+        `expire_sent = figures`, a message that expired there is also kept in the journal, unless
+        it is a dead letter;
 - a message that an application received from a queue with a journal is kept in that journal.
 
-The dead letter of a message in doubt is remembered, because its destination may still decide it (doubts.py).
+The dead letter of a message in doubt is remembered, because its destination may still report the outcome (doubts.py).
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Outcomes:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """If the queue has a journal, keep in it a message that an application has received."""
+        """If the queue has a journal, add to the journal a message that an application has received."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)
@@ -291,9 +292,9 @@ class Outcomes:
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
         """Return whether we send the administration acknowledgment.
 
-        The queue manager where a message ended sends it, with one exception. By default, destinations send none for
-        messages that they disregard. If such a message was ours, its FinalAck tells us, and only an administration
-        queue of our own is told.  3.1.7.15, 5.1
+        The queue manager where a message ended sends it, with one exception: by default, a destination sends none for a
+        message that it disregards. If that message was ours, its FinalAck tells us of its end. Then we send the
+        acknowledgment, but only to an administration queue of our own. 3.1.7.15, 5.1
         """
         stays_here = self._desk.identity == message.user.source_queue_manager == destination.manager
         insecure, sent = ending.message_class in DISREGARDED, self._desk.settings.send_insecure_nacks

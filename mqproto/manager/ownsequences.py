@@ -59,8 +59,9 @@ class OwnSequences:
             elif stored.kind is QueueKind.SEQUENCE:
                 self._restore(stored, rows[stored.queue], state.gaps, now)
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
-        """The successions that may have numbers that are given only once; the one with the highest numbers comes
-        last.
+        """The successions whose messages may have numbers that no other sequence may use.
+
+        The succession with the highest numbers comes last.
         """
 
     def _restore(
@@ -111,10 +112,10 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """Return the first of a range of numbers that were never given; 0 if the messages take the next numbers.
+        """Return the first of a range of numbers that no message has had.
 
-        See readings.py. No other sequence of ours, to any queue, has these numbers, because a queue manager may have
-        several names.
+        Return 0 if the messages take the next numbers of their sequence. See readings.py. No other sequence of ours, to
+        any queue, has the numbers of the range, because a queue manager may have several names.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0

@@ -80,7 +80,10 @@ from mqproto.wire.guid import Guid
 from mqproto.wire.shapes import Run
 
 QUEUES_NAMED: Final = 16
-"""The maximum number of outgoing queues that a refusal lists; it is limited because peers can cause more of them."""
+"""The maximum number of outgoing queues that a refusal lists.
+
+Peers can make us create more queues than that.
+"""
 
 
 class QueueManager:
@@ -128,7 +131,7 @@ class QueueManager:
         return self._parts.transports.accepted(host, now, certified).key
 
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
-        """Return whether to turn away a connection from `host` for this reason.
+        """Return whether to turn away a connection from `host` for the given reason.
 
         Return False if a known peer may be there.
         """
@@ -216,7 +219,10 @@ class QueueManager:
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
-        """Process messages, and return their number. A message that cannot be taken closes the session. 3.1.5.8"""
+        """Process messages, and return how many there were.
+
+        A message that cannot be taken closes the session.  3.1.5.8
+        """
         count, full, ended = 0, False, False
         arrivals, remote = self._parts.arrivals, session.remote
         arrivals.brought_by(remote, session.window_announced)
@@ -447,9 +453,9 @@ class QueueManager:
         rows: dict[tuple[bytes, int], OutcomeRow | None] | None = None,
         counters: dict[str, int] | None = None,
     ) -> None:
-        """Forget the outcomes of invokers that will not return, with the next commit.
+        """With the next commit, forget the outcomes of invokers that will not return.
 
-        Keep these rows and counters in the same transaction.
+        Keep `rows` and `counters` in the same transaction.
         """
         self._parts.desk.writes.forget(invokers, rows or {}, counters or {})
 
@@ -459,8 +465,8 @@ class QueueManager:
         """Delete all messages in a local or an outgoing queue now.
 
         The dead letters and acknowledgments that were requested are sent. Messages that a consumer has not settled are
-        deleted if it gives them back. The next commit records the last position to delete, so that a process that
-        starts again continues.
+        deleted if the consumer gives them back. The next commit records the last position to delete, so that the purge
+        continues after a restart.
 
         Returns:
             The number of messages that will be deleted. This takes a while if most of them are on disk.

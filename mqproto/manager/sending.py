@@ -68,7 +68,7 @@ FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
 STAMP_LIMIT: Final = 1_000
 """The maximum number of kinds of messages that are remembered. When there are more, all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
-"""The maximum size of a packet, without its body, whose kind is remembered."""
+"""The maximum size, without the body, of a packet whose kind is remembered."""
 
 
 class PacketBuilder:
@@ -220,7 +220,7 @@ class Sending:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """Number messages, build each of their packets once, and put them into their queues.
+        """Give numbers to messages, build each message's packet once, and put the messages into their queues.
 
         together: whether the transactional messages form a single transaction, rather than one each.
 

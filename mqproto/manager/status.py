@@ -172,7 +172,8 @@ class DuplicatesStatus:
     """The number of dropped duplicates from one sender.
 
     source: the sender's queue manager.
-    lately: how many of the sender's last `of` messages were dropped, if most of them were.
+    lately: how many of the sender's last messages were dropped, if most of them were; otherwise 0.
+    of: how many messages are counted as the last ones; 0 if `lately` is 0.
     """
 
     source: str
@@ -185,7 +186,7 @@ QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
 """The maximum number of incoming sequences, and of outgoing queues, that a node lists.
 
-Peers can cause more of both. Queues that have a route are preferred, and then those with more messages. Of the
+Peers can make us create more of both. Queues that have a route are preferred, and then those with more messages. Of the
 sequences, those that hold more messages are preferred.
 """
 SESSIONS_LISTED: Final = 100

@@ -151,11 +151,12 @@ class Whereabouts:
         self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
-        """Return the store's numbers of the queues with a given name.
+        """Return the numbers by which the store knows the queues with a given name.
 
-        For a local queue, these are its own numbers, followed by those of its held messages. Otherwise they are those
-        of all outgoing queues with that name, followed by those for messages that await a FinalAck. In both cases, the
-        queues come in order of priority, the highest first.
+        For a local queue, these are the numbers of its lanes, followed by the numbers of the queues that keep its held
+        messages. Otherwise, they are the numbers of all outgoing queues with that name, followed by the numbers of the
+        queues for messages that await a FinalAck. In both cases, the queues come in order of priority, the highest
+        first.
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:

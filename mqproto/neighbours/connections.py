@@ -99,9 +99,7 @@ class Neighbour:
         self.connected = False
         """Whether we have noticed that the session is open."""
         self.better: Session | None = None
-        """A session with an earlier next hop that is open or being opened while the session with a later one is still
-        in use.
-        """
+        """A session, open or being opened, with an earlier next hop than the one whose session is in use."""
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
@@ -189,7 +187,7 @@ class Neighbour:
 
     @property
     def has_messages(self) -> bool:
-        """Whether the OutgoingMessageTable has a message, to be sent or not acknowledged yet.  3.1.1.3.1
+        """Whether the OutgoingMessageTable has a message that is unsent, or not yet acknowledged.  3.1.1.3.1
 
         Queues that are on hold do not count.
         """

@@ -134,7 +134,7 @@ class Door:
             yield most
 
     def turns_away(self, host: str, reason: str) -> bool:
-        """Return whether to turn away a connection from a host for this reason.
+        """Return whether to turn away a connection from a host for the given reason.
 
         Return False if a known peer may be there.
         """

@@ -252,5 +252,5 @@ class Hosts:
 
 
 def _has_opened(session: Session) -> bool:
-    """Whether a session is open, or was open until its last message ended it."""
+    """Whether a session is open, or was open until a message that it brought ended it."""
     return session.data.status is ConnectionStatus.ESTABLISHED

@@ -94,7 +94,7 @@ class Leaving:
         self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.message.packet)]
 
     def complete(self, session: Session, neighbour: Neighbour | None) -> None:
-        """Remove from their queues the messages that the other end has acknowledged."""
+        """Remove messages from their queues once the other end has acknowledged them."""
         completed = session.take_completed()
         self._desk.waypoints.session_acknowledged(completed, session)
         if neighbour is not None and neighbour.trial is not None and session is neighbour.session:

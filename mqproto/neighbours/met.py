@@ -333,7 +333,7 @@ class Met:
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
-        """Return the entry for a host whose GUID was unknown until now; None if there is none."""
+        """Return the entry for a host if the entry has had no GUID until now; None if there is no such entry."""
         found = self._table.by_host.get(host.casefold())
         return found if found is not None and found.manager is None else None
 

@@ -75,7 +75,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
-        """Drop a neighbour that was met if no queue still uses it."""
+        """Drop a neighbour that was met, rather than declared, if no queue uses it any longer."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)

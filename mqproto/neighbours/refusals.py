@@ -65,7 +65,7 @@ class Refusals:
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
         """Return the held-back message to send alone now; None if none may be sent.
 
-        last: whether no other message can go now. Messages that are sent again still go first.
+        last: whether no other message can go now. Even then, messages that are sent again go first.
         """
         trial = neighbour.trial
         assert trial is not None

@@ -96,8 +96,9 @@ class SessionTransports:
         return connect is not None or session.closed is not None
 
     def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Take bytes, and return the complete messages. Of a stranger's incomplete packet, perhaps only a part is
-        kept.
+        """Take bytes, and return the complete messages.
+
+        Only a part of a stranger's incomplete packet may be kept.
         """
         if session.is_proven:
             return self.receive(session, data, now)
@@ -110,7 +111,10 @@ class SessionTransports:
         self.touched[session] = None
 
     def flush(self, session: Session, batch: Batch, now: Moment) -> None:
-        """Acknowledge what arrived, and add to the batch what the session sends and, if it has ended, its end."""
+        """Acknowledge what arrived, and add the session's outgoing bytes to the batch.
+
+        If the session has ended, its end is added, too.
+        """
         self.acknowledge(session, now)
         if chunks := session.take_outbox():
             batch.sends.append(SendBytes(session.key, chunks))
@@ -175,7 +179,7 @@ class SessionTransports:
             self.touched[session] = None
 
     def moved(self, manager: Guid, found: Acquaintance | None) -> None:
-        """End the sessions with a queue manager that are not at an address where it was met.
+        """End a queue manager's sessions whose address is not one where the queue manager was met.
 
         If `found` is None, the queue manager no longer counts as met.
         """
@@ -197,7 +201,7 @@ class SessionTransports:
             self.touched[session] = None
 
     def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
-        """End the sessions from hosts that are now blocked. Return their number."""
+        """End the sessions from hosts that are now blocked. Return how many sessions were ended."""
         found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
         for session in found:
             session.close("3.1.5.10", BLOCKED)

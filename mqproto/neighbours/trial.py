@@ -3,7 +3,7 @@
 The protocol cannot express a refusal: a queue manager that cannot read a packet closes the session, and so does one
 that is full. So the refused message is found by trial, and the messages behind it are sent.
 
-    three sessions on which the same message was sent end while it is unanswered
+    three sessions end while the same message is unanswered on each of them
         │
         ▼
     all messages that were out are sent again, one at a time and before others
@@ -12,21 +12,21 @@ that is full. So the refused message is found by trial, and the messages behind 
     a suspect: it is sent again, alone, and no other is sent ── it passes ──► it is cleared
         │ refused three times
         ▼
-    it is held back, and others pass it, first those that were out with it. Once the neighbour has
-    taken one that is no less demanding (kept on disk if the suspect is, as large, of the same
+    it is held back, and others overtake it, first those that were out with it. Once the neighbour
+    has taken one that is no less demanding (kept on disk if the suspect is, as large, of the same
     sequence, and new), the suspect is sent again, alone
-        │ it is refused, another is taken, and it is then refused as often as before others first
-        │ passed it
+        │ the suspect is refused, the neighbour takes another message, and then refuses the suspect
+        │ as many times in a row as before others first overtook it
         ▼
     it is the refused message, and is set aside
 
 A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
-Each new trial sends a suspect alone twice as often before others pass it. So a full neighbour that rarely makes room
-seldom gets messages out of order. A neighbour that makes room in each pause takes another message, and refuses the
-suspect right behind it. So the last refusals must be many, with no other message between them to use up the room. Each
-new trial also holds back one more message together with a suspect, because bad messages may be adjacent. Once a bad
-message is found, the next search begins like the first one. A message that one next hop refuses is not suspected at
-another.
+Each new trial doubles the number of times that a suspect is sent alone before others overtake it. So a full neighbour
+that rarely makes room seldom gets messages out of order. A neighbour that makes a little room in each pause takes
+another message, and refuses the suspect right behind that message. So the suspect must be refused many times at the
+end, with no other message in between to use up the room. Each new trial also holds back one more message together with
+a suspect, because bad messages may be adjacent. Once a bad message is found, the next search begins like the first one.
+A message that one next hop refuses is not suspected at another.
 
 Messages that were out are sent before others, because new messages of a higher priority may keep coming. If these used
 up a trial, it would never reach the message behind them.
@@ -74,8 +74,9 @@ class Demand(NamedTuple):
     recoverable: whether the message needs room on the neighbour's disk.
     size_bytes: how much room the message needs.
     sequence: its source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
-        any other sequence. Even if it is full, it takes early messages of a known sequence, only to drop them, and
-        messages for which it drops held ones. That proves nothing about a message outside sequences.
+        any other sequence. Even a full neighbour takes some messages of a known
+        sequence: early messages, which it drops, and messages for which it drops held messages. That proves nothing
+            about a message outside sequences.
     """
 
     is_message: bool
@@ -111,7 +112,7 @@ class Suspect:
         self.proofs: Counter[int] = Counter()
         """How many times the next hop has taken a comparable message after it refused this one."""
         self._alone: Counter[int] = Counter()
-        """How many times the message must still be sent alone before others, after a proof."""
+        """After a proof, how many more times the message must be sent alone before others are sent."""
         self.overtaken: Counter[int] = Counter()
         """The number of other messages, of any kind, that the next hop has taken since the last refusal."""
         self.proven_by: set[tuple[Guid, int]] = set()
@@ -128,9 +129,9 @@ class Suspect:
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
-        """Return whether other messages are sent before this one, because it was refused `often` times.
+        """Return whether this message was refused at least `often` times, so that others are sent before it.
 
-        They are sent first until one of them is a proof or many have passed. Each refusal doubles the number that may
+        Others are sent first until one of them is a proof or many have passed. Each refusal doubles the number that may
         pass, up to a million.
         """
         most = 1 << min(self.refused[hop], 20)
@@ -163,7 +164,10 @@ class Trial:
         self._ends: list[dict[Place, int]] = []
         """The unanswered messages of each ended session; those of the latest session come last."""
         self._round = 0
-        """How many times the neighbour has refused all messages tried since the last bad message was found."""
+        """How many trials have failed since the last bad message was found.
+
+        In each of them, the neighbour refused all messages that were tried.
+        """
 
     @property
     def one_at_a_time(self) -> bool:
@@ -188,7 +192,7 @@ class Trial:
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
         """Return whether the neighbour may already have had an accepted message, and so needed no room for it.
 
-        It may have had the message if that was out when a session ended. It had not if the message was behind the
+        That is possible if the message was out when a session ended. It is impossible if the message was behind the
         suspect, because the neighbour has read nothing beyond the suspect.
         """
         place, first = _place(entry), _place(suspect.entry)

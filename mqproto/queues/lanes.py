@@ -184,7 +184,7 @@ class QueueWindow:
     def wanted(self) -> ReadPage | None:
         """Return the page to read now; None if no page is needed.
 
-        None is needed if the window is more than half full or complete, or if a page is already awaited.
+        No page is needed if the window is more than half full or complete, or if a page is already awaited.
         """
         half = self._limit // 2, self._limit_bytes // 2
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
@@ -227,7 +227,7 @@ class QueueWindow:
         return first_s
 
     def _check(self) -> None:
-        """Assert that no message is left only in the store once all seem to be read.
+        """Assert that no message remains only in the store once all messages appear to have been read.
 
         Such a message would appear only after a restart.
         """
@@ -303,7 +303,7 @@ class Lane:
         final_ack: bool = False,
         expires_s: Sequence[int | None] | None = None,
     ) -> list[MessageRow]:
-        """Return consecutive messages as they will join next.
+        """Return rows for consecutive messages that are about to join the lane.
 
         Those that must survive a crash, or for which memory has no room, will be stored.
 
@@ -372,7 +372,7 @@ class Purging:
         """Start deleting all messages that are now in these lanes.
 
         Args:
-            writes: records the last positions. None if a process that starts again knows them in another way.
+            writes: records the last positions in the store; None if they are known in another way after a restart.
         """
         self.message_class = message_class
         for lane in lanes:

@@ -146,7 +146,7 @@ class LocalQueue:
         self._fresh_letters = self._entered_before = self._restored_count = 0
 
     def respell(self) -> None:
-        """Store the current spelling of the name, which differs from the stored one in upper and lower case."""
+        """Store the current spelling of the name, which differs from the stored one only in case."""
         for lane in self.lanes:
             lane.registered = False
             lane.register(self._desk.writes)
@@ -403,7 +403,7 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Return whether a consumer has a message of a lane, at or before a position, that it may give back."""
+        """Return whether a consumer has, and may give back, a message of a lane up to a position."""
         return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:

@@ -23,7 +23,7 @@ class SitePath(NamedTuple):
 
 
 def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, SitePath]:
-    """Return the cheapest way from the nearest root to each other site that links connect.
+    """Return the cheapest way from the nearest root to every other site that the links reach.
 
     This is Dijkstra's algorithm.
 

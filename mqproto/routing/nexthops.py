@@ -70,9 +70,9 @@ class Routes:
         return manager in self.peers or bool(self.to_manager(manager))
 
     def to_host(self, host: str) -> NextHop:
-        """Return the neighbour that a direct format name means.  3.1.7.4
+        """Return the neighbour that a direct format name leads to.  3.1.7.4
 
-        If the host is not declared, that is port 1801 of its address.
+        If the host is not declared, the neighbour is at port 1801 of the host's address.
         """
         return self.hosts.get(host.lower()) or NextHop(None, host)
 
@@ -90,8 +90,8 @@ class Routes:
         """Return whether a neighbour may bring a message.
 
         It may if it is the message's source, or a declared router on the source's way to us. A message that was here
-        before may also come back: when ways change, a router returns messages that we gave to it. We gave it only
-        messages for queue managers to which it leads.
+        before may also come back: when ways change, a router returns messages that we gave to it. We gave a router only
+        messages for queue managers to which it leads, so it must lead to `target`.
 
         target: the queue manager that the message is for.
         own: this queue manager.

@@ -30,7 +30,8 @@ class Opening:
     """A message as opened by one of the keys.
 
     message: the message with its body in clear.
-    is_padded: whether the cipher uses padding, which was then correct. RC4 uses none, so any key opens its bodies.
+    is_padded: whether the cipher uses padding. If it does, the padding was correct. RC4 uses none, so any key opens its
+        bodies.
     """
 
     message: UserMessage = field(repr=False)

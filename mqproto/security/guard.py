@@ -48,7 +48,7 @@ class Keys:
     """All keys and certificates that a queue manager knows.
 
     own: our key pairs for key exchange, by the provider's word, the present one first.
-    signers: the signing keys for applications, by name. With each key comes the sender that messages name.
+    signers: the signing keys for applications, by name, each with the sender that signed messages state.
     managers: each queue manager's public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
     users: the certificates of each user, by SID, or of each queue manager, by GUID: Certificates of a User.
     """

@@ -33,7 +33,7 @@ SMOOTHED: Final = 1 / 8
 TCP uses the same weight for its round trips (RFC 6298).
 """
 HALF_CIRCLE: Final = 0x8000
-"""If a 16-bit count seems to be ahead of another by at least this much, it is really behind it."""
+"""If a 16-bit count seems to be at least this far ahead of another count, it is really behind."""
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:

@@ -139,7 +139,7 @@ USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
 It begins again when all its messages are acknowledged.
 """
 NUMBER_BLOCK: Final = 4_096
-"""The size of the blocks in which a sequence takes its numbers if none may be given twice.
+"""The size of the blocks in which a sequence takes its numbers if no number may be used twice.
 
 The first block has the numbers 1 to 4,096.
 """
@@ -173,7 +173,7 @@ class Numbering:
         self.behind: int | None = None
         self.renumbered_through = 0
         self._of_others = Ranges()
-        """The members of `holes` that this sequence skipped, because other sequences may have given these numbers."""
+        """The members of `holes` that this sequence skipped, because other sequences may use these numbers."""
         self._bridged_through = 0
         """The highest number that a message sent so far has bridged."""
 
@@ -204,9 +204,9 @@ class Numbering:
 
     @property
     def _last_begun(self) -> int:
-        """The last number that was sent or withdrawn.
+        """The last number whose message was sent or withdrawn; 0 if there is none.
 
-        Messages that were purged only on disk are before the sequence.
+        Messages that were purged only on disk count as before the sequence.
         """
         return max(0, self.sent_through - self.cursors.base)
 
@@ -265,15 +265,15 @@ class Numbering:
         return self.was_sent(number) and number not in self._of_others
 
     def first_proven(self, number: int) -> int:
-        """Return the lowest number that an OrderAck with `number` proves to have arrived.
+        """Return the number of the earliest message whose arrival is proved by an OrderAck with `number`.
 
         This is about messages that are no longer kept. The message with `number` has arrived. Earlier ones have
-        arrived, too, unless a message sent after them has bridged them.
+        arrived, too, unless a message sent after them has bridged their numbers.
         """
         return min(number, max(self.cursors.last_ack, self._bridged_through) + 1)
 
     def renumber(self, identifier: TxSequenceId, last: int) -> None:
-        """Give the kept messages up to a position another identifier, and numbers from 1."""
+        """Give another identifier, and numbers from 1, to the kept messages up to a position."""
         gone, holes = self.cursors.last_ack, list(self.holes)
         self.begin(identifier)
         for first, through in holes:

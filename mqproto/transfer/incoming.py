@@ -39,7 +39,7 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
 
 
 def begins(header: TransactionHeader) -> bool:
-    """Return whether a transactional message is the next one if its sequence is unknown."""
+    """Return whether a transactional message can be the first one that is taken of an unknown sequence."""
     return not header.previous_tx_sequence_number
 
 
@@ -135,9 +135,10 @@ class IncomingSequence:
     def place(self) -> tuple[TxSequenceId, int] | None:
         """The last accepted message, as an OrderAck names it; None if there was none.
 
-        A message of a later sequence may have come early, whether it was held or not. In that case its sender keeps no
-        message of earlier sequences, and no message of the later sequence was accepted here, so the number is 0. If we
-        had acknowledged any, this store is a restored earlier copy, and those messages are lost.
+        If a message of a later sequence has come early, whether or not it was held, its sender keeps no message of
+        earlier sequences. No message of the later sequence was accepted here, so the OrderAck names that sequence with
+        number 0. If we had acknowledged any of its messages, this store is a restored earlier copy, and those messages
+        are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:

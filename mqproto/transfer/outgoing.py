@@ -306,7 +306,7 @@ class Copies:
         self._hashes: dict[int, int] = {}
         """The hashes of packets that are outside the window, by position."""
         self._looked_at = 0
-        """The window's next position when messages that had left were last removed from here."""
+        """The window's next position at the time of the last cleanup, which removed messages that had left."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -338,7 +338,7 @@ class Copies:
     def later_copy(self, position: int, packet: bytes) -> int | None:
         """Return the position of a later copy with the same bytes; None if no such copy is known to wait.
 
-        From now on, the copy counts as gone.
+        From now on, the later copy counts as gone.
         """
         if not is_transactional(packet):
             return None
@@ -350,7 +350,7 @@ class Copies:
         return copy
 
     def is_withheld(self, position: int, packet: bytes) -> None:
-        """Record that a message that was sent before now waits outside the window."""
+        """Record that a message that had been sent is waiting outside the window now."""
         if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):
             self._places[name] = position
             self._hashes[position] = hash(packet)

@@ -1,10 +1,9 @@
-"""The places in memory for strangers' sequences, and how the store finds a sequence that has no place.
+"""The places in memory for strangers' sequences, and how the store finds a sequence without a place.
 
-There are `strangers_sequences` places. If all are taken, the host with the most places gives one
-up: of its queue managers, the one with the most places gives up the place that it has not used for the longest time. So
-    nobody is turned away, and a stranger with many sequences displaces only its own. The last accepted number stays on
-    disk. So messages are accepted in order and exactly once, for as long as they can come again.  [MS-MQQB] 3.1.1.3.1,
-    3.1.5.8.6
+There are `strangers_sequences` places. If all are taken, the host with the most places gives one up. Of its queue
+managers, the one with the most places gives up the place that it has not used for the longest time. So nobody is turned
+away, and a stranger with many sequences displaces only its own. The last accepted number stays on disk, so messages are
+accepted in order and exactly once, for as long as they can come again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ hashes of its name: one that ignores case, and one of the exact spelling.
 
 
 class StrangersPlaces:
-    """The sequences of strangers that are in memory."""
+    """Those sequences of strangers that have a place in memory."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
@@ -55,7 +54,7 @@ class StrangersPlaces:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """Take the place of one sequence, to give it to a sequence from a new source.
+        """Take the place away from one sequence, and so make room for a sequence from a new source.
 
         Return the sequence that loses its place, and its row for the disk. The row is None if the sequence never
         accepted a message.

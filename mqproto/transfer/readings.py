@@ -1,25 +1,26 @@
 """Finds the sequence that an OrderAck confirms if the OrderAck does not name a sequence of ours.
 
-An OrderAck has the TxSequenceID and the number of the message that it acknowledges (2.2.4.1). But according to the
-table of 3.1.7.17, it has the TxSequenceID of its own sender's sequence, and according to 3.1.1.6.2 the number belongs
-to that one. A destination that reads the text in this way does not say which sequence it means. If its OrderAck counted
-for a wrong sequence, messages would be lost, so it counts only if no other sequence can be meant. Only the first
-OrderAck shows how a destination reads the text. Until then, numbers are given in blocks, as in this example:
+An OrderAck has a TxSequenceID, and the number of the message that it acknowledges (2.2.4.1). But according to the table
+of 3.1.7.17, the TxSequenceID is that of a sequence of the OrderAck's own sender, and according to 3.1.1.6.2 the number
+belongs to the same sequence. A destination that reads the specification in this way does not say which of our sequences
+it means. If its OrderAck were applied to a wrong sequence, messages would be lost. So it is applied only if no other
+sequence can be meant. Only the first OrderAck shows how a destination reads the specification. Until then, numbers are
+given in blocks, as in this example:
 
     orders at c    1 2 3 ............ 4,096                              12,289 ...
     notes at c                              4,097 4,098 ... 8,192
     orders at d                                                   8,193 ...
 
 - Until an OrderAck has named a sequence, no number is given twice in any sequence. Each sequence
-  takes its numbers in blocks above all earlier ones, including those of earlier processes. The
-  destination does not matter, because a queue manager may have several names. After a restart,
+  takes its numbers in blocks above all earlier ones, including those of earlier processes. This
+  holds across all destinations, because a queue manager may have several names. After a restart,
   the blocks show which sequence a number belongs to: withdrawn messages leave no trace, but
   others in their block are kept.
 - Numbers start again only when an OrderAck that names the sequence has confirmed all of it
   (`OutgoingSequence`). Once a destination has named a sequence, a number alone no longer counts
   until this process ends.
-- A store that is restored from an earlier moment does not know which numbers it had given. With
-  such a store, this kind of destination is not reliable.
+- A store that is restored from an earlier moment does not know which numbers it gave after that
+  moment. With such a store, this kind of destination is not reliable.
 
 So a late OrderAck cannot confirm a later message. A destination that names sequences notices hardly any of this: the
 first of several sequences may start above 1.
@@ -40,7 +41,7 @@ def may_be_ours(time_stamp: int) -> bool:
 
 
 def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | None:
-    """Return the one sequence to a queue manager for which this number is new.
+    """Of the sequences to a queue manager, return the only one for which this number is new.
 
     Return None if there is no such sequence, if several may be meant, or if only OrderAcks that name a sequence count.
     """

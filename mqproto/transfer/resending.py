@@ -24,8 +24,9 @@ class EverSent:
         self._never_left: set[int] = set()
         """Positions of messages that did not leave when their turn came for the first time."""
         self._sent_before = 0
-        """The position up to which messages had left before the latest ones were taken; those in `_taken_anew`
-        had not.
+        """The position up to which messages had left before the latest ones were taken.
+
+        The messages in `_taken_anew` had not left, although their positions are not above this one.
         """
         self._taken_anew: set[int] = set()
         """The positions of the messages that were taken last and had been passed over before."""
@@ -41,7 +42,7 @@ class EverSent:
         self._never_left -= self._taken_anew
 
     def may_have_arrived(self, position: int) -> bool:
-        """Return whether a message has ever left, so that it may have arrived."""
+        """Return whether a message has ever left. If so, it may have arrived."""
         return position <= self._cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, position: int) -> None:
@@ -72,7 +73,8 @@ class OrderAckWait:
         self._would_be_due_ms: int | None = None
         """The deadline of an OrderAck, for a session on which no message is known to have been sent.
 
-        It is used if messages turn out to have been sent, once earlier messages that returned are withdrawn.
+        It is used if earlier messages that returned are withdrawn, and it then turns out that later messages have been
+        sent.
         """
 
     @property
@@ -158,13 +160,13 @@ class OrderAckWait:
 class Resends:
     """The kept messages of one sequence that are sent again, in order, `resend_batch` at a time.
 
-    The next batch leaves when an OrderAck acknowledges this one. The resend ends when an OrderAck acknowledges more
-    than was sent again. Taken literally, 3.1.6.5 would resend all messages at once. If a destination with a backlog
-    were down, each time-out would then fill the disks on the way with copies.
+    The next batch leaves when an OrderAck acknowledges the current one. The resend ends when an OrderAck acknowledges a
+    message after the last one that was sent again. Taken literally, 3.1.6.5 says to resend all messages at once. If a
+    destination with a backlog were down, each time-out would then fill the disks on the way with copies.
 
     ready: messages that were read and have not been sent yet.
     count: how many messages were sent again.
-    withheld: the positions of messages that are sent alone, and not by this resend.
+    withheld: the positions of messages that this resend leaves out, because each is to be sent alone.
     """
 
     def __init__(
@@ -191,12 +193,12 @@ class Resends:
         self.begin()
 
     def connected(self, now: Moment) -> bool:
-        """Wait for OrderAcks of sent messages again, because a session to the next hop is open.  3.1.3.2
+        """Resume waiting for OrderAcks of sent messages, because a session to the next hop is open.  3.1.3.2
 
-        Return whether any OrderAck is overdue, so that messages are resent now. Messages that the neighbour has
-        acknowledged are on its disk, so they are not sent again at once, although 3.1.3.2 demands that. If they were
-        lost beyond the neighbour, they are resent when they would have been without the interruption. Otherwise,
-        sessions that are shorter than the interval would postpone the resend forever.
+        Return whether any OrderAck is overdue, in which case messages are resent now. 3.1.3.2 demands that all sent
+        messages are resent at once. But those that the neighbour has acknowledged are on its disk, so they are not. If
+        they were lost beyond the neighbour, they are resent when they would have been without the interruption. If each
+        session began a new wait, sessions that are shorter than the interval would postpone the resend forever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:
@@ -209,11 +211,12 @@ class Resends:
         self.end()
 
     def see_it_behind(self, number: int) -> None:
-        """Record that the destination is at a lower number than the one it had acknowledged earlier. 3.1.5.8.6
+        """Record that the destination is at a lower number than it has acknowledged before.  3.1.5.8.6
 
         A late OrderAck means nothing. But an answer to a resend means that the destination has lost messages, because
-        its store is an older copy. The messages that it had acknowledged are gone here, so the next message must follow
-        this number. Bridging more than is missing does no harm: no message up to `last_ack` is ever sent again.
+        its store is an older copy. We no longer have the messages that it had acknowledged, so the next message must
+        name this lower number as its predecessor. It does no harm if that bridges more than is missing: no message up
+        to `last_ack` is ever sent again.
         """
         if number < self._cursors.last_ack and self._wait.in_vain and number != self._numbering.behind:
             self._numbering.behind = number

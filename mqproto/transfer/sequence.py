@@ -161,10 +161,10 @@ class OutgoingSequence(OutgoingQueue):
         return InFlight(self, message, recoverable=True)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """Return a message's deadline as in OutgoingQueue, or None if the destination decides.  3.1.1.1.1.7
+        """Return a message's deadline as in OutgoingQueue; None if its destination decides.  3.1.1.1.1.7
 
-        The destination decides about a message that may have been sent, unless the setting says that such a message
-        expires in doubt.
+        If the message may have been sent, its destination decides whether it has expired, unless the setting says that
+        such a message expires in doubt.
         """
         return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
 

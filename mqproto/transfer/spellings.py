@@ -4,15 +4,17 @@ A queue has a number, perhaps a GUID, and any number of direct names, because a 
 does not count. A sender may number all its messages together, and use in each message the name that its application
 used. Or it may number the messages separately for each name. Both are right, and one sender may do both:
 
-    goes on (PreviousTxSequenceNumber is not 0)   joins the sequence of that source and queue which has its exact
-                                                  TxSequenceID, the one under its own name first
-    begins (it is 0), or no sequence has it       belongs to the sequence under its own name, without case
+    PreviousTxSequenceNumber    the sequence that the message belongs to
+    not 0: continues            the one of that source and queue that has exactly the message's
+                                TxSequenceID, preferably the one under the message's own name
+    0: begins                   the one under the message's own name, ignoring case. The same holds
+                                if the message continues, but no sequence has its TxSequenceID
 
-So the messages of one sequence may change their spelling halfway, and two sequences with the same name stay apart from
-their first message on. Some senders number their messages separately for spellings that differ in case, as ours did
-with layout 4 of stores. They give each spelling its own TimeStamp. So a sequence with a new spelling and a new
-TimeStamp is kept in addition to the first one. Otherwise all messages with the lower TimeStamp would count as
-duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
+So the spelling of the name may change in the middle of a sequence, and two sequences with the same TxSequenceID but
+different names stay apart from their first message on. Some senders number their messages separately for spellings that
+differ in case, as ours did with layout 4 of stores. They give each spelling its own TimeStamp. So a sequence with a new
+spelling and a new TimeStamp is kept in addition to the first one. Otherwise all messages with the lower TimeStamp would
+count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """The sequences to one destination queue: those of earlier processes, and one that takes new messages.
 
-A store may be a restored earlier copy without showing it. So a process adds no message to a sequence that it finds in
-the store. The later store, which was lost, may have sent messages with the next numbers. The destination would then
-drop others with these numbers as duplicates. Instead, the process begins its own sequence, which waits until the
-earlier ones keep no message.
+A store may have been restored from an earlier copy, and nothing in it shows that. The later store, which was lost, may
+have sent messages with the next numbers. The destination would then drop others with these numbers as duplicates. So a
+process adds no message to a sequence that it finds in the store. Instead, it begins its own sequence, which waits until
+the earlier ones keep no message.
 
     found in the store, in order of their TxSequenceIDs          begun in this process
     ┌ 1999999999/1700000000 ─┐  ┌ 1999999999/1700003600 ─┐        ┌ 1999999999/1700007200 ─┐
     │ is the head, sends     │  │ waits                  │        │ waits, takes messages  │
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
-      when nothing of it is kept, the next one is the head ──►
+      when it keeps no message, the next one is the head ──►
 
 The TimeStamp is made from the destination's name, regardless of case, and is the same in every
 store. So an OrderAck shows which destination queue it is about, even if it has an identifier that
 this store has not given. Nothing else in the OrderAck shows that. The Ordinal grows by one after
-each sequence, as 3.1.5.6 says. Each process starts with the present second, UTC, plus a few, if
-that is higher. So its Ordinal is greater than any that another copy of the store has given, unless
-the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal before
-it. If an Ordinal is too low after all, the destination's OrderAck shows it:
+each sequence, as 3.1.5.6 says. Each process starts with the current UTC time in seconds, plus a
+few, if that is higher. So its Ordinal is greater than any that another copy of the store has given,
+unless the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal
+before that life. If an Ordinal is too low after all, the destination's OrderAck shows it:
 `Confirmations._destination_is_ahead`.
 """
 
@@ -36,14 +36,14 @@ from mqproto.wire import TxSequenceId
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
 """The lowest of our TimeStamps.
 
-Until July 2029 it is above the seconds, UTC, which stores of layout 4 contain, and which Windows uses according to note
-<35>. The highest TimeStamp has 31 bits, because other programs use a signed integer.  [MS-MQMQ] 2.2.5
+Stores of layout 4, and Windows according to note <35>, use the UTC time in seconds instead. Until July 2029, that is
+lower. The highest TimeStamp has 31 bits, because other programs use a signed integer.  [MS-MQMQ] 2.2.5
 """
 LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """The number of ordinals from which a process chooses its first one."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
-"""The highest Ordinal to accept from OrderAcks. Each end of a sequence uses up one more Ordinal."""
+"""The highest Ordinal to accept from OrderAcks. Each sequence that ends uses up one more Ordinal."""
 IDENTIFIER: Final = attrgetter("identifier")
 
 
@@ -88,8 +88,8 @@ class Succession:
         self.by_name = False
         """Whether only an OrderAck that names a sequence counts.
 
-        That is so if the destination has sent such an OrderAck since this process started, or if no numbers are left
-        that were never given.
+        That is so if the destination has sent such an OrderAck since this process started, or if there are no unused
+        numbers left.
         """
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
@@ -123,7 +123,8 @@ class Succession:
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
         """Return the sequence with this identifier.
 
-        If there is none, return the present sequence with its TimeStamp, or else the head.
+        If there is none, return a present sequence that has the identifier's TimeStamp, preferably the head. If there
+        is none of these either, return the head.
         """
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
@@ -147,14 +148,19 @@ class Succession:
         self.add(sequence)
 
     def renumber(self, sequence: OutgoingSequence, above: int, now: Moment, writes: PendingWrites) -> None:
-        """Give a sequence of this process an Ordinal above one that its destination has seen, and above all others."""
+        """Give a sequence of this process an Ordinal that is higher than all others.
+
+        above: an Ordinal that the destination has seen; the new Ordinal is higher than this, too.
+        """
         sequence.renumber(self._above(above, now), now, writes)
         self._members.sort(key=IDENTIFIER)
 
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
-        """Return an identifier above all others here, with an Ordinal above one that the destination has seen.
+        """Return an identifier above all others here, whose Ordinal is higher than `seen`.
 
-        Each sequence may yet end, and then takes the Ordinal after its own.
+        The Ordinal after each present one stays unused, because a sequence that ends takes it.
+
+        seen: an Ordinal that the destination has seen.
         """
         known = max((member.identifier.ordinal for member in self._members), default=0)
         ordinal = max(known + 2, seen + 1, self._first_ordinal, now.utc_s) + self._dice % SPREAD

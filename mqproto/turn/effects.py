@@ -57,14 +57,15 @@ class QueueKind(StrEnum):
     While it is on hold, connections and pings from that network get no answer.
     """
     DECLARED = "declared"
-    """Not really a queue, and always empty. While on hold, it has an operator's changes to a local queue.
+    """Not really a queue, and always empty.
 
-    Its name contains the changes. queues/declarations.py writes it.
+    While it is on hold, its name contains an operator's changes to a local queue. queues/declarations.py writes the
+    name.
     """
     MET = "met"
-    """Not really a queue, and always empty. While on hold, it has the data about a peer that was met.
+    """Not really a queue, and always empty.
 
-    Its name contains the data.
+    While it is on hold, its name contains the data about a peer that this queue manager has met.
     """
 
 
@@ -87,18 +88,19 @@ UNKNOWN_COUNT: Final = -1
 
 
 class MessageRow(NamedTuple):
-    """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
+    """A message in a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
-    It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near. It
-    goes to the neighbour or to the application. `key` is the message's name while it is in the queue.
+    It is made once, when the message joins the queue. The store has it, and so does the queue when the message's turn
+    is near. In the end, it goes to the neighbour or to the application. `key` identifies the message while it is in the
+    queue.
 
-    message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
+    message_id: the MessageID, by which the store finds it; 0 if the row was read back from the store.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
     expires_s: the second, UTC, after which to check whether it has expired; None if it never expires, so its packet
         need not be read.
     stored: whether the store has it; an express message is stored only if memory ran short.
-    delivery_count: how many times it was handed out, including the next or present time; UNKNOWN_COUNT if it was in the
-        store when the store was opened.
+    delivery_count: how many times it was handed out, including the delivery that is under way or comes next;
+        UNKNOWN_COUNT if it was in the store when the store was opened.
     """
 
     key: int
@@ -190,9 +192,9 @@ SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
 """The name of the counter for the first Ordinal of this life."""
 
 SENT_EXPIRES: Final = "sent_expires"
-"""The name of a counter that says whether sent messages expired in the last run (`expire_sent`).
+"""The name of a counter that says whether sent messages could expire in the last run (`expire_sent`).
 
-It is 1 if they did, and if all of them were examined.
+It is 1 if they could, and if all sent messages had been examined for this.
 """
 
 QUEUE_IDENTIFIER: Final = "queue_identifier"
@@ -208,7 +210,7 @@ class OutcomeRow(NamedTuple):
     invoker: the invoker of the operation.
     identifier: the number of the operation, 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
-    lasting: whether the invoker survives its process, and so may ask after a long time.
+    lasting: whether the invoker survives its process, and so may request the outcome much later.
     performed_s: when the operation was performed, on the shell's clock, which need not be UTC.
     """
 
@@ -287,7 +289,10 @@ class Writes:
     """
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
-        """Of the messages of a queue between two positions, let those that ask for a FinalAck wait for it."""
+        """Make messages of a queue wait for a FinalAck, if they ask for one.
+
+        first, last: the positions of the first message and of the last, both inclusive.
+        """
         self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
 
     def remove(self, queue: int, first: int, last: int) -> None:
@@ -388,7 +393,7 @@ class StoredState:
     resident: list[tuple[int, bytes]] = field(default_factory=list)
     """The key and the packet of each message in a HELD or ORDER queue."""
     hurt: list[tuple[int, HurtPacket]] = field(default_factory=list)
-    """The key and the packet of each damaged message in these queues."""
+    """The key and the packet of each damaged message in a HELD or ORDER queue."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys, first and last inclusive, that are missing between the ends of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
@@ -448,7 +453,7 @@ class ReadExpired(NamedTuple):
 
 
 class ReadSequences(NamedTuple):
-    """Asks for the incoming sequences of a source whose `queue` is from first to last; 1,024 at most.
+    """Asks for up to 1,024 incoming sequences of a source: those whose `queue` is from `first` to `last`.
 
     The answer is `QueueManager.found(read, rows)`. These sequences gave up their places (see
     mqproto/transfer/places.py).

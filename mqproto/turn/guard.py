@@ -63,9 +63,10 @@ PRIVACY_LEVELS: Final = ("none", "optional", "body")
 
 
 SIGNED_20, SIGNED_30 = 3, 5
-"""AS of SecurityHeader.Flags for verified signatures of the two kinds that we make.
+"""The values of AS, in SecurityHeader.Flags, for verified signatures of the two kinds that we make.
 
-They are signatures of MSMQ 2.0 and, if a message lists its destinations, of MSMQ 3.0. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4
+The signature is one of MSMQ 3.0 if the message lists its destinations, and otherwise one of MSMQ 2.0. [MS-MQQB]
+3.1.5.8.3, 3.1.7.1.4
 """
 
 
@@ -105,7 +106,7 @@ class Guard(Protocol):
         """Serve this queue manager from now on, and forget what was cached for any other."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        """Return a message with a SecurityHeader in the form in which it joins its queue.
+        """Take a message that has a SecurityHeader, and return it in the form in which it joins its queue.
 
         That form is in clear, with verified AU and AS.
 
@@ -133,7 +134,7 @@ class Guard(Protocol):
         """Return the name of the key that belongs to this certificate; empty if there is none."""
 
     def signed(self, message: UserMessage) -> UserMessage:
-        """Return a message, which has a certificate but no signature yet, with its signature.  3.1.7.1.4
+        """Sign a message that has a certificate but no signature yet, and return the result.  3.1.7.1.4
 
         Raises:
             UsageError: the key is gone, or is too short for the hash.

@@ -1,4 +1,4 @@
-"""Gathers writes until the next commit, among them the ceilings of numbers that are never given twice."""
+"""Gathers writes until the next commit, including the ceilings of numbers that are never given twice."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PendingWrites:
         self._is_urgent = False
         self._has_room = True
         self._held_back: dict[int, QueueRow] = {}
-        """The rows that strangers have caused to be written since the disk became full, by number."""
+        """The rows that strangers have caused since the disk became full, by queue number; not written yet."""
         self._timers = timers
         self._waypoints = waypoints
 
@@ -85,7 +85,10 @@ class PendingWrites:
         return self._writes
 
     def has_room(self, has_room: bool) -> None:
-        """Set whether the disk has more room than the reserve, which is for writes that make room."""
+        """Set whether the disk has more free space than the reserve.
+
+        The reserve is for writes that free space.
+        """
         self._has_room = has_room
         if has_room and self._held_back:
             self._writes.queues += self._held_back.values()
@@ -118,7 +121,7 @@ class PendingWrites:
         self._is_urgent = self._is_urgent or urgent
 
     def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
-        """Stop keeping an incoming sequence. If `stays` is given, keep that in its place."""
+        """Stop keeping an incoming sequence. If `stays` is given, keep `stays` instead."""
         self._changed.pop(sequence, None)
         gone = sequence.row()
         assert isinstance(gone, IncomingRow), "only these have places"

@@ -210,7 +210,10 @@ class Waypoints:
         """Record that the next hop has acknowledged messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
-        """Record that our messages with these numbers of a sequence, both inclusive, have arrived.  3.1.5.6"""
+        """Record that our messages with the numbers `first` to `last` of a sequence have arrived.  3.1.5.6
+
+        Both numbers are included.
+        """
 
     def final_acknowledged(
         self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
@@ -245,7 +248,10 @@ class Waypoints:
         """Record that a journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """Record that a dead letter in doubt leaves its queue, because the destination has reported the outcome."""
+        """Record that a dead letter leaves its queue, because the destination has reported the outcome.
+
+        Until then, the outcome was in doubt.
+        """
 
     def delivered(self, messages: Iterable[MessageRow], queue: str, consumer: int) -> None:
         """Record that messages are handed to a consumer."""
@@ -291,7 +297,10 @@ class WaypointNotes(Waypoints):
         self._unconfirmed: dict[TxSequenceId, dict[int, tuple[str, Trace | None]]] = {}
         self._unconfirmed_count = 0
         self._followed: dict[int, Trace] = {}
-        """The traces of our own sent transactional messages, by MessageID. Some messages get no FinalAck."""
+        """The traces of our own sent transactional messages, by MessageID, until their FinalAcks come.
+
+        Some messages get no FinalAck, so at most REMEMBERED traces are kept.
+        """
 
     def _note(
         self,
@@ -331,7 +340,10 @@ class WaypointNotes(Waypoints):
         return message_name(source, ordinal)
 
     def _own_place(self, packet: bytes) -> tuple[TxSequenceId, int] | None:
-        """Return the place in its sequence of our own transactional message; None for any other message."""
+        """Return the place that a transactional message of our own has in its sequence.
+
+        Return None for any other message.
+        """
         return place_in_sequence(packet) if identifier_of(packet)[0] == self._identity else None
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:

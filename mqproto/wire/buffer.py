@@ -218,7 +218,10 @@ class DroppingBuffer(PacketBuffer):
     def __init__(self) -> None:
         super().__init__()
         self._hole_at = self._dropped = self._to_drop = 0
-        """Three numbers: the offset of the dropped bytes, or 0; how many were dropped; how many are yet to be."""
+        """Three numbers: the offset of the dropped bytes, how many were dropped, and how many are yet to drop.
+
+        The offset is 0 if no bytes are being dropped.
+        """
 
     @property
     def kept_bytes(self) -> int:

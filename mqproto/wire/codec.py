@@ -72,7 +72,7 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
     Args:
         data: the bytes from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a
-            UserMessage has one; at most 4 MiB and 16 bytes.
+            UserMessage has one; in total at most 4 MiB plus 16 bytes.
 
     Raises:
         WireFormatError: the bytes do not form a packet of [MS-MQQB] 2.2.

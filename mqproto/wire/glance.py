@@ -143,9 +143,10 @@ def has_security_header(packet: bytes) -> bool:
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Whether a stored UserMessage may differ from its form on the wire, because it has a SecurityHeader, or JN set.
+    """Whether a stored UserMessage may differ from its form on the wire.
 
-    With a SecurityHeader it may be encrypted; with JN it may be followed by a name that stays here (`drafts.py`).
+    It may if it has a SecurityHeader, because it may be encrypted as it leaves. It may also if JN is set, because it
+    may be followed by a name that is cut off as it leaves (`drafts.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 

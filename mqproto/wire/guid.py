@@ -1,6 +1,6 @@
-"""GUIDs in their form on the wire: 16 bytes, of which the first three groups are little-endian.
+"""GUIDs in their form on the wire: 16 bytes, with the first three groups in little-endian order.
 
-[MS-DTYP] 2.3.4.2. A packet carries up to five of them, so they stay bytes inside the program. Only people see them as
+[MS-DTYP] 2.3.4.2. A packet carries up to five of them, so the program keeps them as bytes. Only people see them as
 text.
 """
 

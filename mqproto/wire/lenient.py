@@ -220,7 +220,11 @@ def _with_fixed_fields(data: bytes, properties: int) -> bytes:
 
 
 def _shortened(data: bytes) -> bytes:
-    """Return a whole message that ends where these bytes or its body end, or raise one of REFUSALS."""
+    """Return the available part of a message, changed into a whole message, or raise one of REFUSALS.
+
+    The new message ends where `data` ends, or where the body ends if that is earlier. A label or extension that is not
+    complete is left out.
+    """
     flags, size = _base.unpack_from(data)
     properties = properties_offset(data)
     data = _with_fixed_fields(data, properties)

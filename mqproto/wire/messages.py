@@ -295,7 +295,9 @@ class EndToEndAck:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Return the acknowledgment in one whole packet. Its `definition` shows what else the packet contains.
+        """Return the acknowledgment that a whole packet contains.
+
+        `definition` shows what else the packet contains.
 
         Raises:
             WireFormatError: the bytes are not a packet, or are another kind of packet.

@@ -84,7 +84,7 @@ def without_session_header(packet: bytes) -> bytes:
 
 
 def with_hop_counted(packet: bytes) -> bytes:
-    """Return a UserMessage as one more routing server passes it on: RC is one higher.  [MS-MQMQ] 2.2.19.2
+    """Return a UserMessage with RC one higher, as a routing server passes it on.  [MS-MQMQ] 2.2.19.2
 
     Raises:
         UsageError: RC is already 29; look at `hop_count` first.

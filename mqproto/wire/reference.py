@@ -1,7 +1,7 @@
-"""The reference reader and writer, which let construct interpret the layouts.
+"""The reference reader and writer, in which the library `construct` interprets the layouts.
 
-They are about eighty times slower than codec.py, which is generated from the same layouts and uses this module to word
-its refusals. Tools that need every byte use `read`.
+They are about eighty times slower than codec.py, which is generated from the same layouts and uses this module for the
+texts of its errors. Tools that need every byte use `read`.
 """
 
 from __future__ import annotations

@@ -107,7 +107,10 @@ class Shape:
         """Whether other packets may have this shape."""
         self._example = packet[:LONGEST_HEAD]
         self._unpack: struct.Struct | None = None
-        """Made only for the second packet: if there are many shapes, most of them have only one packet."""
+        """The struct that unpacks these messages; None until a second packet is compared with the shape.
+
+        If there are many shapes, most of them have only one packet, and never need the struct.
+        """
         self._place_at = self._label_at = self._least_bytes = 0
         self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
         self._final_ack = 0
@@ -266,7 +269,9 @@ class Shapes:
         return len(self._known)
 
     def runs(self, packets: Iterable[bytes]) -> Generator[Run | bytes, None, None]:
-        """Yield successive UserMessages that are alike as one run; yield each other packet by itself, unjudged.
+        """Yield successive UserMessages of the same shape together, as one run.
+
+        Yield any other packet by itself, unjudged.
 
         Raises:
             WireFormatError: the next packet is a UserMessage that breaks [MS-MQMQ] 2.2.20. Everything before it has

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
 SCHEDULED: Final = 2
-"""The part of a clock's number that selects user and system time, as the scheduler counts it."""
+"""The bits of a clock ID that select user and system time, as measured by the scheduler."""
 RESET_PEAK: Final = "5"
 """What to write to /proc/PID/clear_refs to reset the peak to the current resident size.  man 5 proc"""
 

@@ -23,7 +23,7 @@ LIMIT: Final = 1_000
 """The maximum number of kinds of lines that are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many different lines of one name are counted separately at most: per peer, and overall.
+"""At most this many different lines with one name are counted separately: per peer, and overall.
 
 Further lines share one count. Lines about known peers are counted here too, but only the limit per peer applies to
 them. Neither limit applies to lines without a peer.
@@ -31,9 +31,9 @@ them. Neither limit applies to lines without a peer.
 PASSING: Final = "session"
 """The name of the fact in a log line that is different each time."""
 SECTION: Final = "section"
-"""The name of the fact that all lines with one count share: a section of the specification.
+"""The name of a fact that is the same in all lines that share a count: a section of the specification.
 
-There are few sections.
+Even beyond the limits, lines are counted separately by section, because there are few sections.
 """
 
 Line = tuple[str, Mapping[str, Any]]

@@ -83,7 +83,9 @@ def primary_code(error: BaseException) -> int | None:
 
 
 def explain(path: Path, error: BaseException, advice: Mapping[int, str] = ADVICE) -> None:
-    """Raise the StoreError for an error of SQLite's about a file. Return if only a bug of ours can cause the error.
+    """Raise the StoreError for an error that SQLite reported about a file.
+
+    Raise no StoreError for an error that nothing but a bug of ours can cause.
 
     advice: what to do, keyed by SQLite's primary result code.
     """
@@ -120,7 +122,7 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """Report as damage the errors that meaningless contents of a store cause.
+    """Report errors as damage if they come from contents of a store that make no sense.
 
     Another program must have written such contents.
     """

@@ -104,7 +104,7 @@ WORDS: Final = {
         "correlation": "group-by",
     }.items()
 }
-"""The words that help shows for values whose type says too little, with the names of their options."""
+"""The words in help texts for values whose type says too little, with the names of their options."""
 _WORDS: Final = {name: word for word, names in WORDS.items() for name in names}
 
 TYPES: Final = {"int": "N", "float": "N", "Path": "FILE"}
@@ -130,7 +130,7 @@ class ByTask(TyperGroup):
 
 
 class _Argument(TyperArgument):
-    """An argument that help shows by its name alone, in brackets if it is optional."""
+    """An argument of which help texts show only the name, in brackets if the argument is optional."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
         return None

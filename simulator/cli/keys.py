@@ -223,7 +223,7 @@ def _use(word: str) -> str:
 
 
 def _use_of_user(name: str) -> str:
-    """Return the use under which a user's key is kept.
+    """Return the use of a user's key, under which the key is kept: `user-NAME`.
 
     Raises:
         UsageError: the user's name is not valid in a file name.

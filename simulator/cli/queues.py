@@ -68,7 +68,7 @@ class Properties:
 
 
 def asked_for(text: str) -> QueueWish:
-    """Return the request for a queue that a text of the form `NAME[:transactional][:strangers]` expresses.
+    """Parse a text of the form `NAME[:transactional][:strangers]`, and return the request for this queue.
 
     Raises:
         UsageError: the text has another form.

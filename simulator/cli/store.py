@@ -101,12 +101,13 @@ def backup(
         Path, ARGUMENT, "A folder, made if it does not exist, or a .sqlite file.", value("FOLDER|FILE")
     ],
 ) -> Printout:
-    """Copy a store as of one moment; its node may run. Nothing is overwritten.
+    """Copy a store as of one moment; its node may be running. Nothing is overwritten.
 
     The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
     everything that the node had confirmed before the command started, except express messages, which are only in the
-    node's memory. A damaged store is not copied. The journals of its gateways, and their document histories as of the
-    same moment, are copied to the same folder. A history in PostgreSQL is copied to a file; `copy` moves it back.
+    node's memory. A damaged store is not copied. The journals of the node's gateways, and the gateways' document
+    histories as of the same moment, are copied to the same folder. A history in PostgreSQL is copied to a file; `copy`
+    moves it back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in

@@ -1,7 +1,7 @@
 """`mqproto top`, which shows the current state of nodes, sessions and queues in a terminal.
 
-At each update, it sends to all nodes at once the request that `mqproto explain` sends. Rates are computed from two
-successive answers.
+At each update, it sends the same request as `mqproto explain`, to all nodes at the same time. Rates are computed from
+two successive answers.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def drawn(
 
 
 def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
-    """Return as many of the first blocks as together have at most `limit` lines."""
+    """Return the first blocks, as many as fit into `limit` lines."""
     kept = 0
     for count, block in enumerate(blocks):
         kept += len(block)

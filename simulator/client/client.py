@@ -121,8 +121,8 @@ async def connect(
         journal: a file for requests, which are then carried out once even if this process dies. The next process with
             the same journal first learns their outcomes. See `Client.journal`.
         recalls: whether to write only this client's name to the journal, and no requests. The node then keeps the tags
-            of `Client.submit`, and reports the last of them (see `Client.recall`). Forget each tag there before another
-            64 have followed, because further requests wait for this.
+            of `Client.submit`, and reports the last of them (see `Client.recall`). Call `Client.recall.forget` for each
+            tag before 64 later tags have been used. Otherwise, further requests wait until it is called.
         in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
             the journal marks them as in doubt.
         patience_s: how long the node may be away before requests fail.
@@ -265,9 +265,10 @@ class Recall:
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
-    Every method may raise NodeUnreachable, and the node's objection to the request: UsageError, TopologyError or
-    FormatNameError. Methods that change something raise InDoubt if the node went away and did not come back in time. It
-    is then not known whether the request was carried out. With a journal, the next client learns which.
+    Every method may raise NodeUnreachable. If the node objects to the request, a method raises UsageError,
+    TopologyError or FormatNameError. Methods that change something raise InDoubt if the node went away and did not come
+    back in time. Then it is not known whether the request was carried out. With a journal, the next client learns
+    whether it was.
     """
 
     def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
@@ -385,8 +386,8 @@ class Client:
     ) -> list[ReceivedMessage]:
         """Take up to `limit` messages as soon as there is one; return none if `timeout_s` passes first.
 
-        From then on the messages belong to the caller; if the caller fails, they are lost. `transaction` has no such
-        gap, nor does this method if there is a journal.
+        From then on the messages belong to the caller; if the caller fails, they are lost. They cannot be lost in this
+        way if there is a journal, or with `transaction`.
 
         Args:
             tag: returns the tag for these messages, which the journal keeps before they leave their queue.

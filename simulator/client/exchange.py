@@ -62,7 +62,10 @@ class PendingRequest:
         """The number of the connection over which the answer arrived."""
 
     def outcome(self) -> Any:
-        """Return the answer of a request that is `answered`, or raise one of the errors of `Exchange.ask`."""
+        """Return the answer to this request, or raise one of the errors of `Exchange.ask`.
+
+        `answered` must have been set.
+        """
         if self.failure is not None:
             raise self.failure
         assert self.answer is not None, "it is answered"

@@ -293,7 +293,10 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Describe the given messages of a queue and, if wanted, say how many more of its `count` there are."""
+        """Describe the given messages of a queue and, if wanted, say how many more the queue has.
+
+        count: how many messages the queue has.
+        """
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:
@@ -367,7 +370,7 @@ def letter_queue(message: MessageStatus) -> str:
 
 
 def is_kept(queue: str) -> bool:
-    """Return whether a queue keeps messages that are done with: a journal or a dead-letter queue does."""
+    """Return whether a queue is a journal or a dead-letter queue, which keeps messages that have ended."""
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
 
 

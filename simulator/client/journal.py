@@ -111,7 +111,7 @@ class Journal:
 
     @property
     def birth(self) -> bytes:
-        """The birth that the node gave this invoker; empty if the node was never asked."""
+        """The `birth` in the node's last Hello to this invoker; empty if the node was never asked."""
         return self._birth
 
     @property
@@ -142,12 +142,12 @@ class Journal:
         doubtful: Mapping[int, ControlFrame] | None = None,
         tags: Mapping[bytes, ControlFrame] | None = None,
     ) -> None:
-        """Bind the journal to a node, because only that node knows the identifiers in it.
+        """Bind the journal to a node, because the identifiers in it mean something only to that node.
 
-        Also record the invoker's birth.
+        Also record the invoker's birth, which the node has given.
 
         Args:
-            doubtful: the outcomes of operations that were sent before this birth, keyed by identifier.
+            doubtful: the outcomes of operations that were sent before the invoker had this birth, keyed by identifier.
             tags: the outcomes of such operations that are not in the journal, keyed by tag.
 
         Raises:

@@ -75,7 +75,7 @@ class NodeLine:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a connection, even one that has been closed."""
+        """Whether a connection has been made, and `end` has not been called since. It may be closed already."""
         return self._connection is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The commands of operators, which show queues, explain, pause, purge, and send messages back."""
+"""The operators' commands: show queues, explain why something waits, pause, purge, send messages back."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ WORDS: Final = ("bytes", "state", "next hop", "why")
 def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], options: str = "") -> None:
     """Print a table of all queues of all nodes.
 
-    System queues, and columns, appear only if they are not empty.
+    Empty system queues are left out, and so are empty columns.
 
     Args:
         options: the options that a suggested command needs to find the nodes.

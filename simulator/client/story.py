@@ -71,7 +71,7 @@ class Step(NamedTuple):
 class MessageStory:
     """The steps of messages, taken from logs.
 
-    nodes: the names of the nodes whose waypoints must follow the table of possible orders.
+    nodes: the names of the nodes whose waypoints are checked against the table of waypoints that may follow each other.
     messages: the identifiers of the messages in the story: one message, or all messages with the producer's key.
     left_out: the number of steps that were left out because of the limit.
     spoilt: the number of lines that were not valid lines of a log.
@@ -233,7 +233,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Return whether a line is of a kind that every message leaves in a node's log, and in no other log."""
+    """Return whether a line is of a kind that nodes write for every message, and nobody else writes."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.imported import Import
 
 TRANSACTION_LIMIT: Final = 500
-"""The maximum number of messages in one transaction of `receive`; more take several transactions."""
+"""The maximum number of messages in one transaction of `receive`.
+
+More messages are received in several transactions.
+"""
 
 
 ACKNOWLEDGMENTS: Final = {
@@ -520,7 +523,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
 def _travelling(envelope: Envelope) -> dict[str, Any]:
     """Return the properties that an HTTP consumer gets with the message.
 
-    The headers are in the form that bodies use.
+    The headers are in the same form as the headers in a body (mqproto/bodies/body.py).
     """
     told: dict[str, Any] = {}
     if envelope.content_type:

@@ -217,7 +217,10 @@ AS_JSON: Final = inspect.Parameter(
 """The option `--json` of every command that returns its output."""
 WHERE: Final = ("topology", "directory")
 PLACES: Final = {"Place": _Where, "Later": _Later}
-"""The classes that replace Place and Later in annotations, which therefore need not import Place."""
+"""The classes that replace Place and Later when annotations are evaluated.
+
+So modules with commands need not import Place for their annotations.
+"""
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:

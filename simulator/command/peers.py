@@ -147,7 +147,10 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
 
 
 def _told(place: Place, wish: PeerWish, done: str, node: str | None) -> Printout:
-    """Tell nodes a fact about a peer, and report what they know about it now, or knew before."""
+    """Tell nodes a fact about a peer, and report what they now know about the peer.
+
+    If they forget the peer, report what they knew before.
+    """
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
     from mqproto.simulator.client.live import Away

@@ -110,8 +110,10 @@ class NoTablesError(MqprotoError):
 def _see_that_there_is(place: str) -> None:
     """Check that the folder exists, before the slow import of the module that reads tables.
 
+    That module itself checks folders that are not on this machine.
+
     Raises:
-        NoTablesError: it does not exist on this machine. That module checks folders elsewhere.
+        NoTablesError: the folder is to be on this machine, and does not exist.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -120,7 +122,7 @@ def _see_that_there_is(place: str) -> None:
 
 
 def _told(tables: Tables, sought: Sought) -> Printout:
-    """Return the histories of the messages that are sought."""
+    """Return the histories of the messages that match `sought`."""
     from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
     from mqproto.simulator.base.screen import working

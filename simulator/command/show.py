@@ -54,7 +54,7 @@ FLAG_WORDS: Final = {
     "flags": Ping,
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
-"""The fields with arbitrary content. Even one of sixteen bytes is not shown as a GUID."""
+"""The fields with arbitrary content. They are not shown as GUIDs, even if they have sixteen bytes."""
 
 
 def read_source(source: str) -> list[bytes]:

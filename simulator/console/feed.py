@@ -26,9 +26,9 @@ class Feed:
         self._changed = trio.Event()
 
     async def newer(self, number: int) -> tuple[int, bytes]:
-        """Wait until the newest event has a number above `number`; return that number and the event.
+        """Wait until there is an event with a number above `number`; return the newest number and its event.
 
-        0 is below all numbers.
+        All events have numbers above 0.
         """
         while self._number <= number:
             await self._changed.wait()

@@ -1,13 +1,17 @@
 """The console's HTTP side: the page, its events, and its requests.
 
-    GET  /, /*.css, /*.js, /*.svg    the page; for anybody who can reach it
-    GET  /events                     server-sent events: `hello`, then `state` until the browser disconnects
-    GET  /explain?node=NODE&of=QUEUE why something is waiting, as `mqproto explain` shows it, and the first messages
-    GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` shows it, and a ladder
-    GET  /failed                     what has failed, as `mqproto failed list` shows it
-    POST /do                         an operation, as JSON: `deeds.py`
+    GET  /, /*.css, /*.js, /*.svg     the page; for anybody who can reach it
+    GET  /events                      server-sent events: `hello`, then `state` until the browser
+                                      disconnects
+    GET  /explain?node=NODE&of=QUEUE  why something is waiting, as `mqproto explain` shows it, and
+                                      the first messages
+    GET  /story?of=MESSAGE            what happened to a message, as `mqproto history` shows it, and
+                                      a ladder
+    GET  /failed                      what has failed, as `mqproto failed list` shows it
+    POST /do                          an operation, as JSON: `deeds.py`
 
-A request that the token's role does not allow is refused (guard.py). Requests with their tokens are never logged.
+A request is refused if the role of its token does not allow it (guard.py). HTTP requests, which contain tokens, are
+never logged.
 """
 
 from __future__ import annotations

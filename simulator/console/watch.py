@@ -42,7 +42,7 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""The number of seconds without an open page after which the actions that pages began are ended."""
+"""How many seconds there may be no open page before all actions that pages have started are ended."""
 
 
 class NodeWatch:

@@ -94,15 +94,17 @@ class Retries:
 class Policy:
     """How a trigger treats the messages of its queue.
 
-    error_queue: the transactional queue for failed messages, by any kind of name; empty or NONE for none. If the
-        options leave it empty, run.py chooses one.
+    error_queue: the transactional queue for failed messages, under any name that the topology resolves; NONE if there
+        is no such queue. If it is empty in the options, run.py chooses a queue; in the resulting policy, empty means
+        that there is none.
     in_doubt_queue: the transactional queue for messages in doubt; empty for the error queue.
     timeout_s: the number of seconds within which a consumer or resolver must answer.
-    stop_s: the additional number of seconds for pending answers when the trigger stops.
+    stop_s: the number of seconds for which a trigger that is stopping waits for pending answers.
     group_by: CORRELATION to keep messages with the same correlation id in order; all messages that have none form one
         group. Empty to keep all messages of the queue in order.
-    parallel: the number of groups that are processed at the same time.
-    breaker: the number of successive failures with one cause after which the queue is held (breaker.py); 0 for never.
+    parallel: how many groups are processed at the same time.
+    breaker: how many successive failures with the same cause make the trigger hold the queue (breaker.py); 0 if it
+        never holds the queue.
     """
 
     error_queue: Annotated[

@@ -43,7 +43,7 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 class Trail(Lived, frozen=True, omit_defaults=True):
     """The report about a message: its current life, and its earlier lives.
 
-    After each earlier life, it was sent again.
+    After each earlier life, the message was sent again.
 
     id: the producer's id.
     before: the earlier lives.
@@ -74,7 +74,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class Confirmation(msgspec.Struct, frozen=True):
     """The history's record of an acknowledgment.
 
-    time_s: the Unix time at which the acknowledgment was written by the queue manager that ended the message.
+    time_s: the Unix time at which the acknowledgment was written by the queue manager at which the message's life
+        ended.
     """
 
     message_class: str

@@ -57,10 +57,11 @@ def parser(
     memory_mb: Annotated[int, "Memory limit for the target, in MiB.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
 ) -> int:
-    """Feed a parser with packets mutated according to the protocol's layouts. Status 1 if it does something wrong.
+    """Feed a parser packets that are mutated according to the protocol's layouts. Status 1 if it does something wrong.
 
     A parser is wrong if it raises an unexpected exception, or takes too much time or memory. Our own codec is also
-    wrong if its generated code and construct disagree, or if it does not encode a decoded packet to the same bytes.
+    wrong if its generated code and the construct library disagree, or if it does not encode a decoded packet to the
+    same bytes.
     """
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
@@ -222,7 +223,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the lines of the report: the number of packets, in total and for each question, and the findings."""
+    """Yield the lines of the report: packet counts, in total and for each check, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"

@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 async def minimised(
     parts: Sequence[Part], still: Callable[[list[Part]], Awaitable[bool]], tries: int = TRIES
 ) -> list[Part]:
-    """Return as few of these parts, such as steps of a conversation, as still show the fault.
+    """Leave out parts, such as steps of a conversation, as long as the fault shows; return the rest.
 
     Args:
         still: returns whether the given parts show the same fault, which is true for all of them together.
@@ -64,8 +64,8 @@ def without_announced(packet: bytes) -> Iterator[bytes]:
 def lower_lengths(packet: bytes) -> Search[bytes]:
     """Make lengths and counts as small as possible, so that the bytes that they count can be left out.
 
-    A count beyond the end of the packet is only halved. The limit of memory or time is not exact, and a finding just
-    above the limit would not show again.
+    A count beyond the end of the packet is only halved. The finding may be that a limit of memory or time is exceeded.
+    Such a limit is not exact, and a finding just above it would not show again.
     """
     for field in fields_of(packet):
         if not role_of(field.section, field.name).derived:
@@ -83,8 +83,9 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Leave out bytes, first halves, then smaller parts, from the end, because later bytes mostly depend on earlier
-    ones.
+    """Leave out bytes, first half of the packet at a time, then smaller and smaller parts.
+
+    Begin at the end, because later bytes mostly depend on earlier ones.
     """
     size = len(packet) // 2
     while size:

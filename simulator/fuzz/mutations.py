@@ -44,7 +44,7 @@ LONG_FIELD: Final = 1024
 last LONG_FIELD // 2 bytes, because further cuts would reveal nothing new.
 """
 SMALL_CHOICE: Final = 32
-"""The highest number of possible values, of a field or of some of its bits, for which every value is tried."""
+"""If a field, or some of its bits, can have at most this many values, every value is tried."""
 
 
 class Mutant(NamedTuple):

@@ -138,10 +138,10 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 
 
 class Hello(msgspec.Struct, array_like=True):
-    """The node's identity. Only this frame is certain to keep its form in another `version`.
+    """The node's identity. Only this frame is certain to have the same form in every `version`.
 
     life: a number that is new each time the node starts. Everything that the node kept only in memory is then gone.
-    profile: the number of instance identifiers that the node keeps for each invoker.
+    profile: how many instance identifiers the node keeps for each invoker.
     birth: distinguishes a forgotten invoker from a new one. The invoker stores it before it invokes anything, on disk
         if the invoker is lasting, and shows it in its introductions from then on.
     remembered: False if the node has forgotten the invoker's earlier operations. Then nobody knows whether an operation
@@ -273,7 +273,7 @@ class Abandon(msgspec.Struct, array_like=True):
 
 
 class Hold(msgspec.Struct, array_like=True):
-    """Pauses or resumes all outgoing queues that a name means. Repeating the request changes nothing."""
+    """Pauses or resumes all outgoing queues to which a name refers. Repeating the request changes nothing."""
 
     queue: str
     on_hold: bool
@@ -318,7 +318,7 @@ class Explain(msgspec.Struct, array_like=True):
     """Asks about a destination queue or node, or about a message.
 
     subject: a name, or the identifier of a message; empty for all queues.
-    limit: the number of messages of each queue to report, which is ignored if the request is about all queues.
+    limit: how many messages of each queue to report; ignored if the request is about all queues.
     """
 
     subject: str
@@ -346,11 +346,12 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """The answer of a node about a subject: queues, sequences and messages. The oldest messages of each queue come
-    first.
+    """A node's answer about the queues, sequences and messages of a subject.
+
+    The oldest messages of each queue come first.
 
     receivers: the receivers of these queues.
-    unlisted_receivers: the number of further receivers, which are not listed.
+    unlisted_receivers: how many further receivers are not listed.
     """
 
     status: NodeStatus

@@ -279,7 +279,7 @@ class RunningNode:
         return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
-        """Until the node stops, keep letting others feed the core, committing the core's writes, and sending."""
+        """Until the node stops, let others feed the core, commit the core's writes, and send, in turn."""
         now = self._clock.now()
         while not self._stopping:
             self._turns.begin()
@@ -397,7 +397,9 @@ async def run_node(
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbours and clients can connect.
+    """Run one node until `RunningNode.stop`.
+
+    `task_status` gets the node once neighbours and clients can connect.
 
     Args:
         topology: all nodes.
@@ -406,7 +408,7 @@ async def run_node(
         allow_remote: whether to listen on an address beyond loopback, if the topology has one.
         remote_metrics: whether to do the same for metrics; by default the same as `allow_remote`.
         queues: queues to make if they do not exist.
-        capture: the pcapng file for what the node sends and receives; an existing file is continued.
+        capture: the pcapng file for what the node sends and receives; if it exists, the node appends to it.
         log: takes the log; by default, it goes to standard error.
 
     Raises:

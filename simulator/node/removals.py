@@ -84,8 +84,9 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Yield the failed messages among those that leave. Messages of other kinds hardly ever contain the bytes of
-    COPY.
+    """Yield the failed messages among those that leave their queues.
+
+    The bytes of COPY are searched for first, because messages of other kinds hardly ever contain them.
     """
     for departure in departures:
         are_letters = departure.queue in DEAD_LETTERS

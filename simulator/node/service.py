@@ -122,8 +122,9 @@ class ClientService:
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, ClientConnection] = {}
         self._fences: dict[str, int] = {}
-        """The latest epoch that has received from each queue. Receivers from before the node's start hold no
-        messages.
+        """The latest epoch of the receivers from each queue since the node's start.
+
+        Receivers from before that hold no messages.
         """
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[ClientConnection, bytes]] = []
@@ -495,8 +496,9 @@ class ClientConnection:
         self.listening.cancel()
 
     def _take(self, request: ControlFrame) -> bool:
-        """Feed a request to the core. Return whether it is a receive that has to wait, so that the loop need not carry
-        out anything.
+        """Feed a request to the core; return whether it is a receive that has to wait.
+
+        If so, the node's loop need not carry out anything for the request.
         """
         wish = control.parameters(request)
         try:

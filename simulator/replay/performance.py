@@ -26,8 +26,9 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
 GATE_S: Final = 2.0
-"""The time, in seconds, that a message waits for the peer's packets that preceded it in the capture, while nothing else
-happens.
+"""The number of seconds without progress after which a message no longer waits for the peer.
+
+Until then, it waits for the peer's packets that preceded it in the capture.
 """
 OWN: Final = -1
 """The number used for everything that is not a message of the script, such as our acknowledgments."""
@@ -114,7 +115,7 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time at which the next packet is due; nothing new can come of it before then.
+        """Return the time at which the next packet is due. Before then, no progress can be expected.
 
         It is in the past if the packet is already due, or if there is none to send.
         """

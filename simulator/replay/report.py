@@ -55,7 +55,7 @@ class Report:
     resend_count: int
     session_count: int
     answers: dict[str, tuple[int, int]]
-    """For each kind of answer, the number that came in the capture, and the number that came here."""
+    """For each kind of answer, how many there were in the capture, and how many in this replay."""
     differences: list[Difference] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float
 
 
 def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:
-    """Return, for each kind of answer, how many came in the capture and how many came here.
+    """For each kind of answer, return how many there were in the capture and how many in this replay.
 
     Repetitions of an answer to the same message do not count.
     """

@@ -248,8 +248,9 @@ class Rewriter:
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
-        """Return, for each stream, the new number of each of its places. `origins` are the queues to which the messages
-        went.
+        """Return the new number of each captured place, keyed by the stream and then by the place.
+
+        `origins` are the queues to which the messages went.
         """
         places: dict[Stream, set[Place]] = {}
         origin_of: dict[Stream, str] = {}

@@ -97,14 +97,16 @@ async def play_to(
     timeout_s: float,
     listener: socket.socket | None = None,
 ) -> Outcome:
-    """Play to a peer that we connect to: one session for each captured connection that has messages to send.
+    """Play to a peer that we connect to.
+
+    There is one session for each captured connection that has messages to send.
 
     Args:
         addresses: the peer's addresses; the first one that answers is used.
         listener: accepts the peer's own connections.
 
     Raises:
-        ReplayError: nobody answered from the beginning.
+        ReplayError: no address answered when we connected for the first time.
     """
     outcome = Outcome(own=own)
     settings = settings_for(timeout_s)
@@ -172,11 +174,14 @@ async def play_listening(
     captured: Guid | None,
     timeout_s: float,
 ) -> tuple[Performance, Outcome]:
-    """Play to a client that connects to us. If it ends the connection too early, continue on its next one.
+    """Play to a client that connects to us.
+
+    If the client ends the connection too early, continue on its next one.
 
     Args:
         make: makes the performance, once it is known which queue manager we are.
-        own: our queue manager; None for the one that the client asks for, or else for `captured`.
+        own: our queue manager; None for the one that the client asks for. If the client asks for none, we are
+            `captured` or, if that is None, too, a new queue manager.
 
     Raises:
         ReplayError: nobody connects.

@@ -1,10 +1,10 @@
-"""`mqproto crash`, which kills real nodes, with real sockets and disks, by SIGKILL at any moment of their lives.
+"""`mqproto crash`, which kills real nodes with SIGKILL, at any moment of their lives.
 
-Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
-destination. strikes.py plans when nodes are killed: while they run, while they start, and while they recover from the
-last kill. Bodies range from empty to nearly four megabytes, and consumers pause and roll back, so that windows, pages
-and logs reach their limits. A calm period follows, in which everything owed must arrive, and the stores must become
-empty.
+The nodes have real sockets and disks. Orders, which are transactional, and notes, which are recoverable, go from a
+sender through an intermediate to a destination. strikes.py plans when nodes are killed: while they run, while they
+start, and while they recover from the last kill. Bodies range from empty to nearly four megabytes, and consumers pause
+and roll back, so that windows, pages and logs reach their limits. A calm period follows, in which everything owed must
+arrive, and the stores must become empty.
 
 With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes throughout the run.
 
@@ -52,9 +52,9 @@ RATES: Final = {"orders": 200, "notes": 40}
 SLOWER_WITH_KEYS: Final = 2
 """The divisor of the rates if there are keys, because signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""The time, in seconds, after which senders are asked to stop, once all messages are due.
+"""Once all messages are due, senders have this many seconds; then they are asked to stop.
 
-If no message of any sender is accepted for such a time while senders still run, the run fails.
+If no message of any sender is accepted in a period of this length while senders still run, the run fails.
 """
 SETTLE_S: Final = 60.0
 """After the last kill, it is a fault if nothing arrives for this time, in seconds, while something is owed or still
@@ -113,7 +113,10 @@ async def run_crash(
 
 
 def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
-    """Return the length, in seconds, of the longest part of an interval in which none of these sorted times lies."""
+    """Return the length, in seconds, of the longest gap between these times within an interval.
+
+    A gap may also begin at the start of the interval, or end at its end. The times are sorted.
+    """
     inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
     return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
@@ -225,7 +228,10 @@ class Crash(Rig):
                     nursery.start_soon(self._hit, name, kills)
 
     async def _hit(self, name: str, kills: list[Kill]) -> None:
-        """Kill a running node. Then kill it again while it starts, once for each further kill."""
+        """Carry out the first of these kills on a running node.
+
+        Carry out each of the others while the node starts again.
+        """
         first, *others = kills
         supervisor = self.supervisor
         try:

@@ -32,7 +32,7 @@ from mqproto.simulator.topology import Action, Fault, Topology, load
 AFTER_FAULTS_S: Final = 2.0
 """The time, in seconds, for which traffic continues after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""The time, in seconds, after the last message was sent within which everything owed must arrive."""
+"""Everything owed must arrive within this many seconds after the last message was sent."""
 
 
 async def run_demo(
@@ -173,8 +173,10 @@ class Demo(Rig):
         )
 
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
-        """Return the time, after an outage, at which messages had crossed each link of the route in turn and one had
-        been received; None if that never happened.
+        """Return the time at which messages flowed again after an outage; None if they never did.
+
+        By that time, messages have crossed each link of the route, one link after the other, and then a message was
+        received.
         """
         at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
         shown = shown_addresses(self.topology)

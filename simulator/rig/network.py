@@ -165,7 +165,7 @@ class LinkProxy:
         self._flow.shut()
 
     def slow(self, delay_s: float) -> None:
-        """Delay all data by this time. In each such interval, at most READ_BYTES of a long stream cross."""
+        """Delay all data by this time. In a period of this length, at most READ_BYTES of a long stream cross."""
         self._delay_s = delay_s
         self._haste.shut()
 

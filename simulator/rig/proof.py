@@ -103,7 +103,7 @@ class Comparison:
         return by_oracle([oracle for oracle, *_ in counts], texts)
 
     def broken(self) -> list[str]:
-        """Return the broken promises in words, on the condition that each message must arrive once and in order."""
+        """Return the broken promises in words. Each message must arrive once and in order."""
         return [text for texts in self.found().values() for text in texts]
 
 

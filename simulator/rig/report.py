@@ -21,14 +21,16 @@ RESTART_LIMIT_S: Final = 2.0
 
 @dataclass(slots=True)
 class Outage:
-    """One fault, and the time at which messages flowed again. All times are in seconds since the traffic began.
+    """One fault, and the time at which messages flowed again.
 
-    flowed_at_s: the time at which messages had crossed each link of the route in turn and the consumer had received
-        one; None if that did not happen. Messages count only from the time when the link was restored or the node's new
-        process was spawned.
+    All times are in seconds since the traffic began.
+
+    flowed_at_s: the time at which the consumer received a message after messages had crossed each link of the route,
+        one link after the other; None if that did not happen. Messages count only from the time when the link was
+        restored or the node's new process was spawned.
     spawned_at_s: the time at which the new process was spawned, if a node was killed or stopped.
     restored_at_s: the time at which the link or the node was working again.
-    delivered_before: the number of messages that the consumer had received when the fault began.
+    delivered_before: how many messages the consumer had received when the fault began.
     """
 
     action: Action

@@ -61,8 +61,9 @@ class Kill(NamedTuple):
 
 
 class Strike(NamedTuple):
-    """The kills of one strike, keyed by node. All nodes run for pause_s; then comes the first kill of each node, after
-    that kill's after_s.
+    """The kills of one strike, keyed by node.
+
+    First, all nodes run for `pause_s`. Then each node gets its first kill, after that kill's `after_s`.
     """
 
     pause_s: float

@@ -64,7 +64,7 @@ Found = dict[RunOracle, list[str]]
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
-    """Return the texts grouped by their oracle. Each of these oracles that has no text has an empty list."""
+    """Return the texts grouped by their oracle. An oracle without any text has an empty list."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
         found[oracle].append(text)

@@ -33,7 +33,7 @@ SIGNING: Final = "signing"
 OF_USER: Final = "user-"
 """The prefix of the name under which a user's key is kept."""
 ASIDE: Final = "-until-"
-"""The text between the use of a key and the date at which the key was set aside."""
+"""In the name of a key's file, the text between the key's use and the date when it was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The suffixes of files with public keys."""
 DAYS: Final = 3_650

@@ -118,7 +118,7 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Return each node that owns the tables, together with the place of the tables, from the rows that were read.
+    """From each row that was read, return the node that owns the tables, and the place of the tables.
 
     Raises:
         DamageError: a row differs from the row that was written.
@@ -297,12 +297,13 @@ class StoreTables:
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Put the damaged ones among these messages into quarantine, unchanged.
+        """Copy those of these messages that are damaged into the quarantine, unchanged.
 
-        They stay among the other messages until they are removed. Nothing else in their rows can be used.
+        Until they are removed, their rows still count as messages, but cannot be used for anything else.
 
         Args:
-            copies: undamaged copies in the log, keyed by the messages' keys; a message with such a copy is mended.
+            copies: undamaged copies in the log, keyed by the messages' keys; a message with such a copy is restored
+                from it instead.
         """
         if hurt := self.messages.hurt_among(keys):
             with self.transaction(flushed=True):
@@ -355,8 +356,10 @@ class StoreTables:
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def _forget_sequences(self) -> None:
-        """If too many sequences have given up their places, forget some of them, beginning with the host that has the
-        most."""
+        """If there are too many incoming sequences, forget some of those that have given up their places.
+
+        Sequences of the host that has the most are forgotten first.
+        """
         [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
         if count > SEQUENCES_KEPT:
             self.forgotten_count += self.db.execute(

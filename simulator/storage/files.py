@@ -61,13 +61,13 @@ DRAFT: Final = "-new"
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
-    """Make a file of this size that begins with these bytes, followed by zeros. It replaces any file with this name.
+    """Make a file of this size that begins with these bytes, followed by zeros.
 
-    When this returns, the file is on disk under its name. The name appears only once the file is complete. So a file
-    that begins with other bytes, or is shorter, is known to be damaged.
+    It replaces any file with this name. When this returns, the file is on disk under its name. The name appears only
+    once the file is complete. So a file that begins with other bytes, or is shorter, is known to be damaged.
 
     Raises:
-        OSError: the file cannot be made, and does not exist; an earlier file may still exist.
+        OSError: the file cannot be made, and nothing is left of it; an earlier file with this name may still exist.
     """
     draft = path.with_name(f"{path.name}{DRAFT}")
     ours = {draft.name, path.name}.difference(files.names(path.parent))

@@ -124,7 +124,7 @@ class Log:
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def copies_of(self, keys: set[int], files: Files, node: Guid) -> dict[int, MessageRow]:
-        """Return those messages with these keys that are also in the log, as they were written there."""
+        """Return the copies that the log has of the messages with these keys, as they were written there."""
         segments = self.segments()
         return {
             row.key: row

@@ -57,7 +57,10 @@ class Reserve:
         self._has(0)
 
     def _has(self, size_bytes: int) -> None:
-        """Record that this many bytes are set aside, and what follows from that, because a node asks on each turn."""
+        """Set how many bytes are set aside, and the attributes that follow from this number.
+
+        They are computed only here, because a node asks for them on each turn.
+        """
         self.size_bytes, wanted_bytes = size_bytes, self._wanted_bytes
         self.is_missing = size_bytes == 0 and wanted_bytes > 0
         self.is_short = size_bytes < wanted_bytes

@@ -421,7 +421,7 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """Return the store to which a file next to it belongs.
+    """Return the path of the store to which a file in the same folder belongs.
 
     The file is one of our log or of SQLite's log, a witness, or the file of the store's life.
     """

@@ -62,8 +62,9 @@ class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables; the log is next to it. The file is made if it is missing, but its folder is not.
-        node: the queue manager's GUID. A file of another queue manager is refused.
+        path: the file of the tables; the log is next to it. The file is made if it is missing, but its folder must
+            exist.
+        node: the GUID that the queue manager has. A file of another queue manager is refused.
         limits: limits for the data that is only in the log.
         files: the operating system's files, or simulated ones.
         dice: chooses the first MessageID of a life.
@@ -105,10 +106,10 @@ class Store:
                 self._witness = undo.enter_context(closing(witness_of(files, self._tables, place, node)))
                 found = recover(files, self._tables, self._witness, place, node)
                 self.notices, self.unfinished = found.notices, found.unfinished
-                """Facts for an operator about the state in which the store was found, one line each, and a report.
+                """Facts about the state in which the store was found, one line each; and a report.
 
-                The report is about a record that was cut short by a kill and never confirmed; it is empty if there was
-                none.
+                Both are for an operator. The report is about a record that was cut short by a kill and never confirmed;
+                it is empty if there was no such record.
                 """
                 self._reserve = Reserve(files, place, node, limits.reserve_bytes, limits.segment_bytes)
                 self._log = Log(limits, self._reserve, self._tables, found, self._witness, self._identity)
@@ -174,10 +175,10 @@ class Store:
 
     @property
     def room_bytes(self) -> int | None:
-        """The number of bytes that a batch from applications may add; a batch from neighbours may add as many.
+        """How many bytes a batch from applications may add. A batch from neighbours may add as many again.
 
-        It is None if there is no limit. It is 0 if the reserve is in use or the tables have had no room for a long
-        time. Writes that shrink the store continue.
+        None if there is no limit; 0 if the reserve is in use, or if the tables have had no room for a long time. Even
+        at 0, writes that shrink the store are accepted.
         """
         return 0 if self._log.is_overdrawn else self._reserve.share_bytes
 
@@ -356,7 +357,7 @@ class Store:
     def make_room(self, size_bytes: int = 0) -> bool:
         """Find room for a batch with this many bytes of new messages.
 
-        With 0, make the reserve again if it is missing.
+        First restore the reserve if it is missing or too small; with 0 bytes, do nothing else.
 
         Returns:
             Whether there is room for the batch.
@@ -376,8 +377,8 @@ class Store:
     def tidy(self) -> None:
         """Move a slice of the data that is due, if there is any, to the tables.
 
-        This is for a node's turns without a commit. A million messages may leave with a few commits, and each of those
-        then makes more than one slice due.
+        A node calls this in turns without a commit. A few commits can remove a million messages, and each of these
+        commits makes more than one slice due.
 
         Raises:
             StoreError: the disk fails.

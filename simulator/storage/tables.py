@@ -1,9 +1,9 @@
 """The tables of a node's store, and the statements that fill them.
 
-The key of a message has its queue in the high bits. So a queue's messages are one range of the table, and are removed
-together. The queue's row has counts and sizes, so opening a file reads no messages. The views, which are for people,
-show names instead of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while
-it runs, new messages are only in its log.
+The high bits of a message's key are the queue's number. So the messages of a queue are one range of the table, and are
+removed together. The queue's row has their counts and sizes, so no messages are read when a file is opened. The views,
+which are for people, show names instead of numbers, and GUIDs as text. `waiting` lists the waiting messages once the
+node has stopped. While the node runs, new messages are only in its log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from mqproto.turn.effects import (
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6
-"""The number of this layout, which is the file's user_version. It grows with each change of SCHEMA."""
+"""The version number of this layout, which is the file's user_version.
+
+It grows with each change of SCHEMA.
+"""
 
 
 def _guid(column: str) -> str:
@@ -191,8 +194,10 @@ RECOUNT_QUEUE: Final = (
 REPLACE_IDENTIFIER: Final = (
     "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
 )
-"""The statement that stores an identifier. A known identifier gets a new row with the highest `arrival`, because it is
-the newest again."""
+"""The statement that stores an identifier, whether it is new or already known.
+
+A known identifier gets a new row with the highest `arrival`, because it has just arrived again.
+"""
 
 
 def keys_of(queue: int) -> tuple[int, int]:
@@ -207,7 +212,7 @@ MESSAGES_COUNTED: Final = "message_count, size_bytes, final_ack_count, message_c
 
 
 class MessageTable:
-    """The messages of all queues. The rows of the queues have their counts.
+    """The messages of all queues. Their counts and sizes are in the rows of the table `queue`.
 
     last_keys: for each queue, an upper limit for the keys of its messages here; -1 if it is empty.
     """
@@ -286,7 +291,10 @@ class MessageTable:
             self.recount(keys)
 
     def recount(self, keys: Iterable[int]) -> None:
-        """Compute the totals of these messages' queues again, because only their message counts were right."""
+        """Compute again the totals of the queues that hold these messages.
+
+        Before this, only the message counts of these queues are right.
+        """
         for queue in {key >> POSITION_BITS for key in keys}:
             self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 

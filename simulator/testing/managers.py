@@ -39,11 +39,11 @@ def started(
 
     Args:
         folder: the folder for their stores and logs; a later block continues with the stores of an earlier one.
-        topology: a number of queue managers, a topology, or any value of `--topology`. If it is a number, they are
-            named qm1, qm2 and so on, each linked to the next. Otherwise, the topology's ports are replaced by free
-            ones.
+        topology: a number of queue managers, a topology, or any value of `--topology`. With a number, the queue
+            managers are named qm1, qm2 and so on, each linked to the next. Otherwise, the topology's ports are replaced
+            by free ones.
         queues: the queues of each queue manager, as `NAME` or `NAME:transactional`, if `topology` is a number.
-        capture: the path from which the names of the captures are made; None for no captures. With `run.pcapng`, qm1
+        capture: a path to which the name of each queue manager is added; None for no captures. With `run.pcapng`, qm1
             records its traffic in `run-qm1.pcapng`.
 
     Raises:

@@ -161,7 +161,7 @@ def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> 
 
 @st.composite
 def nearly_valid_topologies(draw: st.DrawFn) -> str:
-    """Draw a topology's TOML in which one line was deleted, doubled, moved or changed.
+    """Draw the TOML of a topology in which one line was deleted, duplicated, moved or changed.
 
     Some of these topologies are still valid.
     """

@@ -1,7 +1,7 @@
-"""A node alone: a single node that no topology declares.
+"""A standalone node: a single node that is not declared in any topology.
 
-A file next to its store has its name, GUID and address. The first `mqproto node --name shop` makes the file. After
-that, people may add to it, as to any topology.
+A file next to its store has its name, GUID and address. The first `mqproto node --name shop` creates the file. After
+that, it can be edited like any other topology file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def node_alone(name: str, directory: Path | None = None, address: str | None = None) -> tuple[Topology, Path]:
-    """Return the topology of a node alone, and the folder of its file and store.
+    """Return the topology of a standalone node, and the folder of its file and store.
 
-    The folder and the file are made if they are missing.
+    The folder and the file are created if they are missing.
 
     Args:
         address: the `HOST` or `HOST:PORT` at which to listen; by default, a new node gets 127.0.0.1:1801.
 
     Raises:
-        UsageError: the name is not valid, or the file is something else or has a different address.
+        UsageError: the name is not valid; or the existing file is not that of this node alone, or has a different
+            address.
     """
     if not re.fullmatch(NODE_NAME, name):
         raise TopologyError(f"--name {name!r}: a node's name has up to 63 letters, digits, - and _")

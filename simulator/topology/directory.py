@@ -104,10 +104,10 @@ class NodeDirectory:
         return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
-        """Return the destinations of one or more names, separated by commas.
+        """Return the destinations that a comma-separated list of one or more names means.
 
-        They are in the order of the text, without duplicates. A multiple-element format name is such a text; it may
-        contain path names as well.
+        They are in the order of the list, without duplicates. A multiple-element format name is such a list; path names
+        may also be in the list.
         """
         found: dict[tuple[str, bool | None], Destination] = {}
         for element in text.split(","):
@@ -116,9 +116,9 @@ class NodeDirectory:
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
-        """Return the draft with format names for the queues that it names.
+        """Return the draft with format names for its admin, response and trace queues.
 
-        Its dead-letter queue gets a local name instead.
+        The dead-letter queue gets a local name instead.
 
         Raises:
             FormatNameError, TopologyError, UsageError: as in `destination`.
@@ -281,9 +281,9 @@ class NodeDirectory:
 def known_as(topology: Topology, name: str) -> str:
     r"""Return the name that people use for an outgoing queue.
 
-    Its own name is a format name, a queue manager's GUID, or a host. `destination\orders` is the sequence of
-    transactional messages to that queue. `destination` has all other messages for that node.
-    `destination\order_queue$` has the acknowledgments for it.
+    The queue's internal name is a format name, a queue manager's GUID, or a host. `destination\orders` is the sequence
+    of transactional messages to the queue `orders` of the node `destination`. `destination` has all other messages for
+    that node. `destination\order_queue$` has the acknowledgments for that node.
     """
     target = name.removesuffix(ORDER_SUFFIX)
     order = name[len(target) :]
@@ -397,8 +397,8 @@ def _routes(topology: Topology, node: Node) -> Routes:
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
     """Return what is declared about each of the other nodes.
 
-    This is the set of hosts from which it opens sessions, and the sources whose messages it may forward. Connections
-    from a node that uses a proxy come from the proxy's address.
+    For each node, this is the hosts from which that node opens sessions, and the sources whose messages that node may
+    forward. Connections from a node that uses a proxy come from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
     links: dict[str, list[str]] = {name: [] for name in topology.nodes}

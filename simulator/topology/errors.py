@@ -15,7 +15,9 @@ Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
-    """A topology is not valid, or lacks something that was named. The text is one line that says what to do.
+    """A topology is not valid, or does not have a name that a caller used.
+
+    The text is one line that says what to do.
 
     lacks: the name that is missing; empty for other errors.
     """
@@ -47,9 +49,9 @@ def nearest_queue(name: str, known: Collection[str]) -> str:
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
-    """Refuse two entries with the same key.
+    """Raise a TopologyError if two entries have the same key.
 
-    Each entry is a key and its owner. `what` ends the phrase about the two owners in the error.
+    Each entry is a key and its owner. The error names the two owners, followed by `what`.
     """
     owners: dict[Key, str] = {}
     for key, owner in entries:

@@ -4,8 +4,8 @@
 name = "pair"                                   # by default the file's name
 description = "Two queue managers."
 
-[node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given,
-                                                # the latter if it does not answer Pings at UDP port 3527
+[node.sender]                                   # optional: guid, address = "host:port"; and ping = "host:port" if
+                                                # the node does not answer Pings at UDP port 3527
 [node.destination.queue.orders]                 # id and public may be given
 transactional = true
 quota_kb = 1024                                 # by default as much as the node may store
@@ -24,7 +24,7 @@ address = "127.0.0.1:1811"                      # a listener of its own; never p
 destination = "destination"
 
 [site.north]                                    # sites decide the next hop, without links and routes
-gates = ["a", "b"]                              # the preferred first
+gates = ["a", "b"]                              # in order of preference
 
 [[routing_link]]
 between = ["north", "south"]
@@ -35,15 +35,15 @@ site = "north"                                  # or several: ["north", "south"]
 routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
 
 [node.b]
-readers = "ops"                                 # a group of the system that may look, but change nothing
-readers_folder = "/run/mqproto-ops"             # where its socket is, by default among the temporary files
+readers = "ops"                                 # an operating-system group that may read, but change nothing
+readers_folder = "/run/mqproto-ops"             # the folder of the group's socket, by default a temporary one
 metrics = "127.0.0.1:9180"                      # where it answers /metrics, /live and /ready over HTTP
-traces = "http://127.0.0.1:4318"                # the collector that has the spans of messages with a traceparent
-from = ["10.0.0.0/8"]                           # where its sessions come from, or "any"; by default its own host
+traces = "http://127.0.0.1:4318"                # the collector that gets the spans of messages with a traceparent
+from = ["10.0.0.0/8"]                           # where it opens sessions from, or "any"; by default its own host
 
 [strangers]                                     # queue managers outside the topology
-hear = ["10.0.0.0/8"]                           # the places from which they get answers, by default "any"
-call = ["10.0.0.7"]                             # hosts to call if they ask for an answer there
+hear = ["10.0.0.0/8"]                           # the addresses at which they are answered, by default "any"
+call = ["10.0.0.7"]                             # hosts to connect to if a stranger asks for an answer there
 
 [node.b.queue.public]
 strangers = true                                # strangers may send to it
@@ -83,8 +83,8 @@ action = "kill"
 node = "destination"
 for_s = 1.5
 ```
-A node alone, which does not belong to a declared network, has one table `[node]` with its name, and a GUID that no
-other node has:
+A standalone node, which does not belong to a declared network, has one table `[node]` with its
+name, and a GUID that no other node has:
 
 ```toml
 [node]
@@ -92,10 +92,8 @@ name = "shop"
 guid = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
 address = "127.0.0.1:1801"                      # everything else as in [node.shop]
 
-[node.queue.orders]
-transactional = true
-```
-`mqproto node --name shop` writes such a file (alone.py). Errors name the file, the key and what to write instead.
+[node.queue.orders] transactional = true ``` `mqproto node --name shop` writes such a file (alone.py). Errors name the
+file and the key, and say what to write instead.
 """
 
 from __future__ import annotations
@@ -240,11 +238,12 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
-    """Read a topology. A shipped one, or that of a node alone, is given by its bare name.
+    """Read a topology, given by its name or path.
 
-    Any other topology is given by its path, which ends in .toml.
+    A shipped topology, or that of a standalone node, is given by its bare name. Any other topology is given by its
+    path, which ends in .toml.
 
-    directory: the folder with the file of a node alone, if it is not the usual one.
+    directory: the folder with the file of a standalone node, if it is not the usual one.
 
     Raises:
         TopologyError: there is no such topology, or it is not valid; the text names the file.
@@ -280,8 +279,9 @@ def state_folder(name: str) -> Path:
 
 
 def parse(text: str, file: str, folder: Path = Path()) -> Topology:
-    """Make a topology from TOML; `file` is its name in errors and, without its suffix, the default name.
+    """Make a topology from TOML.
 
+    file: the name of the TOML in errors; without its suffix, the default name of the topology.
     folder: the folder to which paths in the text are relative.
     """
     try:
@@ -469,7 +469,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
 
 
 def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """Read `host`, `host:port` or `[::1]:port`. `where` says in errors where the text is.
+    """Read `host`, `host:port` or `[::1]:port`. In errors, `where` is the place of the text.
 
     Raises:
         TopologyError: the text has none of these forms.
@@ -508,16 +508,19 @@ def _foreign(text: str | None, where: str) -> Guid | None:
 
 
 def _derived(*names: str) -> Guid:
-    """Return a GUID that depends only on the names, so it is the same in each reading and on any machine."""
+    """Return a GUID that depends only on the names.
+
+    It is the same on any machine, each time that the topology is read.
+    """
     return Guid(uuid.uuid5(_NAMESPACE, "/".join(names)).bytes_le)
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 _reading: Final = threading.Lock()
-"""A lock for the first time that msgspec inspects the fields of a Struct.
+"""A lock that is held while msgspec may inspect the fields of a Struct for the first time.
 
-Without it, two threads that do so at once can end the process, because one may see the Struct without types. The
-threads of a program may all connect at once.
+Without it, two threads that do this at once can crash the process, because one of them may find the Struct without its
+types. All threads of a program may connect at once.
 """
 
 

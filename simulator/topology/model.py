@@ -45,10 +45,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """The rights of queue managers outside the topology, in addition to sending to queues that are open to them.
+    """The rights of queue managers outside the topology, except to send to queues that are open to them.
 
-    hear: the sources that get any answer at all: addresses, networks, or `any`.
-    call: the hosts that a node may call when a stranger asks for an answer there.
+    hear: the sources from which they are answered at all: addresses, networks, or `any`.
+    call: the hosts to which a node may connect when a stranger asks for an answer there.
     """
 
     hear: tuple[str, ...] = (ANYWHERE,)
@@ -302,7 +302,7 @@ class Topology:
         return found
 
     def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
-        """Return the topology in which a group of the system may look at a node without changing anything.
+        """Return the topology in which an operating-system group may read from a node, but change nothing.
 
         folder: the folder of the group's socket; None for the usual one.
 
@@ -334,11 +334,11 @@ class Topology:
         return replace(self, nodes=nodes)
 
     def with_free_ports(self) -> Topology:
-        """Return the topology on 127.0.0.1, with all nodes and proxies at free ports.
+        """Return the topology with all nodes and proxies moved to free ports of 127.0.0.1.
 
-        A node answers Pings at the UDP port with the same number as its port without TLS. This is for machines that
-        lack 127.0.0.2, such as those with macOS, or where another program has port 1801. For a minute, the system does
-        not give these ports to programs that ask for any port.
+        A node answers Pings at the UDP port with the same number as its port without TLS. This is for machines without
+        127.0.0.2, such as those with macOS, or on which another program uses port 1801. For a minute, the system does
+        not give these ports to programs that ask for any free port.
         """
         nodes = {}
         for name, node in self.nodes.items():

@@ -22,9 +22,9 @@ DEFAULT_PORT: Final = 1801
 METRICS_PORT: Final = 9180
 NODE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 FIRST_IDENTIFIER: Final = 16
-"""The smallest number of a declared queue.
+"""The smallest identifier that a declared queue can have.
 
-Smaller numbers are those of the queue manager's own queues; 4 is its order queue ([MS-MQQB] 2.2.4).
+Smaller identifiers are those of the queue manager's own queues; 4 is its order queue ([MS-MQQB] 2.2.4).
 """
 
 
@@ -97,13 +97,13 @@ class Tls:
 class Node:
     """One queue manager. Its name is that of its computer.
 
-    origins: the places from which its sessions come: addresses, networks such as `10.0.0.0/8`, or `any`; by default
-        `host`.
-    ping: the address at which it must answer Pings. By default, it answers at UDP port 3527 of `host`, if that is free.
+    origins: the sources of its sessions: addresses, networks such as `10.0.0.0/8`, or `any`; by default `host`.
+    ping: the address at which it must answer Pings. By default, it answers at UDP port 3527 of `host`, if that port is
+        free.
     tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` next to its store.
     private_keys: the PEM files of its private keys that are not in `NAME.keys`, keyed by use.
-    readers: the group of the system that may look at it without changing anything; empty for none.
+    readers: the operating-system group that may read from it, but change nothing; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: the address at which it answers /metrics, /live and /ready over HTTP; None if it does not.
     traces: the URL of the collector for its spans; empty for the URL in the environment.

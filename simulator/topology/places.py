@@ -38,7 +38,8 @@ NUL."""
 class Place:
     """A topology, and the directory of its nodes' stores.
 
-    declared: the topology as its file has it, if `topology` has the queues that running nodes report.
+    declared: the topology as written in its file; None unless the queues in `topology` are those that running nodes
+        report.
     silent: the nodes that did not answer when they were asked for their queues, so that nobody waits for them again.
     """
 
@@ -104,10 +105,10 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """Return the name for a queue that a request to a node must use.
+        """Return the name by which a request to a node must refer to a queue.
 
-        It is the queue's private name if the node's own file lacks the queue. Any other text is returned unchanged, and
-        is left to the node.
+        If the node's own file lacks the queue, this is the queue's private name. Any other text is returned unchanged,
+        and the node interprets it.
         """
         with suppress(FormatNameError, TopologyError):
             text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
@@ -138,10 +139,12 @@ def default_directory(topology: Topology) -> Path:
 
 
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
-    """Return the command that starts a node whose store is in a directory; None means the usual one.
+    """Return the command that starts a node.
 
     If `mqproto run` runs the other nodes, the command tells it to start this one, too. Otherwise, if there are other
     nodes, the text offers two commands: one starts only this node, and the other starts all nodes.
+
+    directory: the directory of the node's store; None for the usual one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
@@ -157,17 +160,18 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 
 def start_again(place: Place) -> tuple[Callable[[str], str], str]:
-    """Return a function from a node's name to the command that starts it, and the options for other commands.
+    """Return a function, and the options for other commands.
 
-    With these options, any other command finds the same nodes.
+    The function takes a node's name and returns the command that starts the node. With the options, any other command
+    finds the same nodes.
     """
     return partial(start_command, place.topology, directory=place.directory), place.again
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
-    """Return the command to run if `mqproto run` still has an older copy of a topology.
+    """Return the command that starts `mqproto run` again, if its copy of a topology is out of date.
 
-    The text is empty if that copy does have the missing node or queue, or if the topology itself lacks it.
+    The text is empty if the copy has the missing node or queue, or if the topology itself lacks it.
 
     Args:
         lacks: the name of the missing node or queue.

@@ -8,10 +8,10 @@ import socket
 def reserved_address() -> tuple[str, int]:
     """Return 127.0.0.1 and a port. For a minute, only programs that ask for this port by number get it.
 
-    A port that was merely free a moment ago may be taken before a server listens at it. Here, the server closed a
-    connection first, so the port is in TIME_WAIT. The system does not give such a port to programs that ask for any
-    port. But servers set SO_REUSEADDR, which lets them listen at it. At this moment, the UDP port of the same number is
-    free as well.
+    A port that was merely free a moment ago may be taken before a server listens at it. So this function makes a
+    connection to the port, and closes it first at the server's end, which leaves the port in TIME_WAIT. The system does
+    not give such a port to programs that ask for any free port. But servers set SO_REUSEADDR, which lets them listen at
+    it. The UDP port of the same number is free as well when this function returns.
     """
     while True:
         with (

@@ -161,7 +161,10 @@ def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
 
 
 def connector_server(directory: KnownNodes, guid: Guid) -> Node | None:
-    """Return the node with the connector queues of a foreign system; None if the GUID is not that of one."""
+    """Return the node with the connector queues of a foreign system.
+
+    The result is None if no foreign system has this GUID.
+    """
     for node in directory.nodes.values():
         if any(queue.connector == guid for queue in node.queues.values()):
             return node
@@ -276,9 +279,10 @@ def _local(node: Node, local: LocalName) -> ResolvedName:
 
 
 def _as_system(local: LocalName) -> SystemQueue | None:
-    """Return the system queue that a name means; None if it means none. A short name such as `deadxact` is enough.
+    """Return the system queue that a name refers to; None if the name is not that of a system queue.
 
-    The declared queues are not examined. If one of them has that name, the caller must decide.
+    A short name such as `deadxact` is enough. The declared queues are not examined. If one of them has that name, the
+    caller must decide which queue is meant.
     """
     name = local.queue.upper()
     if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:

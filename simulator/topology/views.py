@@ -22,12 +22,13 @@ Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """Return the topology in which `name` finds its neighbours at the detours, and all other nodes at their own
-    addresses.
+    """Return the topology as the node `name` sees it, with proxies in place of its neighbours.
+
+    The node finds its neighbours at the addresses in `detours`, and all other nodes at their own addresses.
 
     Args:
-        detours: the address of the proxy for each pair (node that connects, its neighbour). The proxy must forward each
-            connection from the connection's original host (rig/network.py).
+        detours: the proxy's address for each pair (connecting node, its neighbour). The proxy must forward each
+            connection from the host that opened it (rig/network.py).
     """
 
     def seen(link: Link) -> Link:

@@ -70,7 +70,10 @@ TRAFFIC: Final = {
 }
 """The weights with which the kinds of traffic are drawn."""
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
-"""The kinds of messages that a source has to send while it is paused. Some of them will expire, and some will not."""
+"""The kinds of messages that are sent from a source while it is paused.
+
+Some of these messages will expire, and some will not.
+"""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
 """The minimum time, in milliseconds, for which a route is barred. It is long enough for a node to try the route in
@@ -337,7 +340,7 @@ def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:
-    """Draw settings that limit how long, or how many, session keys are remembered."""
+    """Draw settings that limit how many session keys are remembered, and for how long."""
     return {
         "symmetric_key_short_lifetime_ms": dice.choice((1_000, 600_000)),
         "send_symmetric_key_cache_size": dice.choice((1, 53)),
@@ -351,8 +354,8 @@ def _keys(
 ) -> Iterable[Fault]:
     """Draw nodes that replace their keys while messages are on their way.
 
-    In half of these worlds, a source also knows no keys for a time. It may have been paused until then, so that
-    messages wait.
+    In half of these worlds, a source also loses all public keys of other nodes for a time. It may be paused until it
+    has lost them, so that messages wait.
     """
     ends = [(burst.source, burst.target) for burst in bursts if burst.encrypted]
     if not ends:
@@ -515,7 +518,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """Make one consumer in eight ask again, in vain, before its answer arrives and before it has settled."""
+    """Make one consumer in eight ask again, in vain, while it waits for an answer and before it settles."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -608,8 +611,8 @@ def _picky(
 ) -> Iterable[Fault]:
     """In one world out of six, make a node refuse certain messages, forever or for a while.
 
-    They are messages that are sent to it or pass through it. There is only one such node. If two nodes refused each
-    other's messages, they would end the sessions on which these messages are retried.
+    The messages are sent to that node or pass through it. There is only one such node. If two nodes refused each
+    other's messages, they would keep closing the sessions on which these messages are retried.
     """
     chosen = [
         (number, burst)

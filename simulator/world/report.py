@@ -61,7 +61,7 @@ EVENTS: Final[dict[str, str]] = {
     "batch that waited for room": "commits that waited for room on a full disk",
     "disk fails": "commits and starts that a failing disk refused",
 }
-"""The entries of a tally that the table shows, with their names in it."""
+"""The entries of a tally that the table shows, each with its name in the table."""
 
 
 @dataclass(slots=True)

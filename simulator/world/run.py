@@ -49,7 +49,10 @@ FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that is sent to follow messages held in vain."""
 FIRST_CALLING: Final = 8_000
-"""The lowest number of the bursts that a node sends when it calls again. The numbers count down to this one."""
+"""The smallest number of a burst that a node sends in order to call again.
+
+The numbers of these bursts count down to this one.
+"""
 FOLLOWING_OF_ONE: Final = 1_000
 """How many burst numbers are reserved for each node."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
@@ -194,11 +197,11 @@ def _send_once_more(world: World) -> int:
     """Send one more message in each sequence that may have lost some of its messages.
 
     This is needed after an operator deleted messages of the source, or after a store was restored to an earlier state.
-    A copy that the destination holds behind a lost and then deleted message stays until this message arrives. So the
-    new message must not be refused for lack of room. Nodes that were full have more room by then.
+    If a message was lost and then deleted, the destination holds later messages until the new one arrives. So the new
+    message must not be refused for lack of room. Nodes that were full have more room by then.
 
-    A node that nobody can call sends a message in any case. It calls to get the answer, because by its clock it may be
-    too late for answers to earlier messages.
+    A node that nobody can call sends a message in any case, because it has to call others to get their answers. By its
+    clock, it may be too late for answers to its earlier messages.
 
     Returns:
         The time at which the messages are sent; 0 if there are none.
@@ -265,12 +268,12 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """Send the next message, from the node that has the refused message.
+    """Send the next message after a refused one, from the node that has the refused one.
 
-    From another node, it might take a route that does not pass the node that refuses.
+    A message from another node might take a route that avoids the node that refuses.
 
-    If all following messages are in a different sequence from the refused one, they wait for the refused one. Then
-    nothing passes that would show what is wrong. So eventually an operator makes the node stop refusing.
+    If all following messages are in other sequences than the refused one, they wait for it. Then no message passes that
+    would show what is wrong. So eventually an operator makes the node stop refusing.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -303,7 +306,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have to send any of these messages that are not in a sequence.
+    """Return the nodes that still have to send some of these messages, not counting those in sequences.
 
     Messages in sequences keep their routes.
     """

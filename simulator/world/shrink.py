@@ -192,7 +192,10 @@ STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
 
 
 def _subsets(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Yield all parts except a half, a quarter, an eighth and so on of them, down to all except one."""
+    """Yield the parts with some left out: first all of them, then each half, each quarter and so on.
+
+    At the end, each single part is left out.
+    """
     search = fewer(parts)
     candidate = next(search, None)
     while candidate is not None:

@@ -161,7 +161,10 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """Return all other nodes, each with its address and the nodes whose messages it may bring over any link."""
+        """Return all other nodes, each with its address and the nodes whose messages it may forward.
+
+        It may forward these messages over any link.
+        """
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -177,12 +180,12 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return the neighbours of the node `at` through which nothing from `name` can reach it."""
+        """Return the neighbours of the node `at` through which nothing from the node `name` can reach `at`."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
-        """From now on, give every node that starts routes that avoid a link."""
+        """From now on, each node that starts gets only routes that avoid this link."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Cable]) -> None:

@@ -1,9 +1,9 @@
-"""`bench analyse`: how fast captures become tables, how much memory that takes, and how the cost grows.
+"""`bench analyse`: how fast captures become tables, how much memory it takes, and how the cost grows.
 
 All measurements are taken alternately in one run, after Spark has started and analyzed a small capture. So a busy
-machine slows all of them alike. Every capture follows the protocol. There are figures only if all packets of each
-capture were read and nothing was found wrong. Meanwhile, up to about three times the size of the largest capture is
-written to the folder for temporary files.
+machine slows all of them alike. Every capture follows the protocol. Figures are given only if all packets of each
+capture were read and nothing was found wrong. During the run, up to about three times the size of the largest capture
+is written to the folder for temporary files.
 """
 
 from __future__ import annotations

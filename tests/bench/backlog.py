@@ -1,13 +1,14 @@
 """`bench backlog`: what many waiting messages cost in memory, in throughput, and after a restart.
 
-They wait twice. First, the destination is killed, and they pile up at the intermediate node. Then the destination comes
-back and takes all of them, but nobody receives them there. While they wait in its queue, other messages keep flowing,
-alternately with a second row of nodes in which nothing waits. A queue manager has only a window of each queue in
-memory. So neither its memory nor the cost of a message may grow with the number of waiting messages.
+The messages wait at two nodes. First, the destination is killed, and they pile up at the intermediate node. Then the
+destination comes back and takes all of them, but nobody receives them there. While they wait in its queue, other
+messages flow, alternately through these nodes and through other nodes at which nothing waits. A queue manager has only
+a window of each queue in memory. So neither its memory nor the cost of a message may grow with the number of waiting
+messages.
 
-Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Windows and pages
-then end at their limits in bytes, with a large message between small ones. These messages wait and are received twice.
-The first time is without a restart, because a restarted node finds in its store what it had passed over.
+Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Large messages
+are between small ones, so windows and pages reach their limits in bytes. These messages are piled up and received
+twice. The first time is without a restart, because a restarted node finds in its store any message that it had skipped.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ MESSAGES: Final = 100_000
 QUICK_MESSAGES: Final = 5_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""The number of waiting messages for each message that flows before the two cases are compared.
+"""A divisor: before the two cases are compared, one message flows for this many waiting messages.
 
-Meanwhile, the stores that messages passed are still being cleared. This has a figure of its own, and ends before the
-comparison begins.
+Meanwhile, the stores from which the messages have moved on are still being cleared. This has a figure of its own, and
+ends before the comparison begins.
 """
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
 """The seed for the order of the messages of mixed sizes.
 
-Such messages have about 40 times as many bytes. So one of them waits for every MIXED_EVERY messages of one size, but at
-least MIXED_LEAST of them wait.
+Such messages have about 40 times as many bytes. So their number is that of the messages of one size, divided by
+MIXED_EVERY, but at least MIXED_LEAST.
 """
 LIMIT_MB: Final = 200
 """The limit, in megabytes, on the resident memory of a node. It does not depend on the number of waiting messages."""
@@ -144,7 +145,9 @@ async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
 
 
 class _Pile:
-    """Many waiting messages in a row of nodes, from the first message to the last, possibly more than once.
+    """Many messages that pile up in a row of nodes, from sending the first to receiving the last.
+
+    This may be done more than once.
 
     Args:
         messages: the number of messages that wait at once.

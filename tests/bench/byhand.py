@@ -1,10 +1,10 @@
 """UserMessages read and written by hand with `struct`: the yardstick for the generated codec.
 
-A careful engineer who cares only about this packet would write this code. It has the same records and every check of
-the layouts. Each section is bounded by the end of the packet, reserved bits are kept, and the common packet is handled
-first. Records that every packet has are made without their `__init__`, as in the generated codec, because there is no
-quicker way. So the ratio to this code shows what generating costs, not what objects cost. Headers that the measured
-messages do not have are left to the library `construct`.
+A careful engineer who cares only about this packet would write this code. It makes the same records, and checks
+everything that the layouts check. Each section is bounded by the end of the packet, reserved bits are kept, and the
+common packet is handled first. Records that every packet has are made without their `__init__`, as in the generated
+codec, because there is no quicker way. So the comparison with this code shows the cost of generated code, and not the
+cost of objects. Headers that the measured messages do not have are left to the library `construct`.
 
 test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should prefer this code, because
 every offset and every rule is written twice, and it does not give reasons for refusals.  [MS-MQMQ] 2.2.19, 2.2.20

@@ -79,7 +79,7 @@ async def measure(options: Options, told: Told, at_once: Sequence[int] = AT_ONCE
 
 
 def _ratios(what: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Figure]:
-    """Yield, for each of our programs and each bare program, the ratio of their rates."""
+    """Yield the ratio of the rates for each pair of one of our programs and one bare program."""
     ours, bare = (TRIGGERS, (WORKER,)) if what.endswith("deliveries") else ((GATEWAY,), SERVERS[1:])
     for name in ours:
         for other in bare:

@@ -124,9 +124,9 @@ def growth_of(costs: Sequence[float]) -> float:
 
 
 async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, Costs]:
-    """Measure sizes and nodes in one row that has the greatest length.
+    """Measure the growth with sizes, and with nodes, in one row that is as long as the longest one needed.
 
-    Messages for a node pass only the nodes before it.
+    Messages to a node of the row pass only through the nodes before it.
     """
     names = [f"node-{number}" for number in range(1, max(*plan.nodes, NODES) + 1)]
     async with row(in_a_row(names, queues={name: [QUEUE] for name in names})) as nodes:

@@ -77,7 +77,7 @@ def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
 
 
 def _stays(tree: Tree) -> bool:
-    """Return whether XML can distinguish the tree from a text, and from nothing."""
+    """Return whether a tree, once written as XML, differs from a text and from an empty element."""
     return bool(tree.members) and [name for name, _ in tree.members] != ["#text"]
 
 

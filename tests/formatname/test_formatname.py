@@ -82,9 +82,9 @@ addresses = st.one_of(
 def single_names(
     locals_: st.SearchStrategy[LocalName], journal: st.SearchStrategy[bool]
 ) -> list[st.SearchStrategy[SingleName]]:
-    """Return strategies for names with one element; messages can be sent to these names.
+    """Return strategies for names with one element.
 
-    This does not hold if an argument draws journals or system queues.
+    Messages can be sent to these names, unless the arguments are strategies for journals or system queues.
     """
     return [
         st.builds(lambda address, local: DirectName(*address, *local), addresses, locals_),

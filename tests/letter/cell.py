@@ -122,7 +122,7 @@ class Cell:
     messages: int = 20
     """The number of messages of each kind that go to each name, in each direction."""
     longest: int = 4_000
-    """The number of bytes by which the longest body exceeds its name."""
+    """The limit for the padding of a body, in bytes. A body consists of its name and the padding."""
     cuts: int = 6
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
@@ -183,7 +183,10 @@ class Cell:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
 
     async def _peer_sends(self, kind: str) -> None:
-        """Send messages one by one, so that cuts come between them; only transactional ones go to just one name."""
+        """Send messages one by one, so that connections are cut between them.
+
+        A transactional message goes to one name, and any other message to all names.
+        """
         if TO_OURS not in self.ways:
             return
         names = self.node.names(OURS, KINDS[kind])

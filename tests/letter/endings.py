@@ -180,8 +180,9 @@ class Endings:
         await trio.sleep(2)
 
     async def ended_by_the_peer(self, peer: Peer) -> None:
-        """The peer ends messages in the same ways; in addition, its queue is full after three, until these are
-        received.
+        """The peer ends messages in the same ways.
+
+        In addition, its queue is full after three messages, until these messages are received.
         """
         orders, few = (
             next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "few")

@@ -120,7 +120,7 @@ class Case:
     also: tuple[str, ...] = ()
     """Further switches that are on."""
     declared: bool = True
-    """Whether our topology has the peer; if not, the peer is a stranger, and there is another stranger."""
+    """Whether our topology has the peer. If not, the peer is a stranger, and a second stranger takes part."""
 
     @property
     def label(self) -> str:

@@ -37,7 +37,10 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 @dataclass
 class Node:
-    """A node with an empty place for its neighbour, or with all of its queues open to strangers."""
+    """Our node. Its topology declares a neighbour, in whose place the peer runs.
+
+    If no neighbour is declared, all queues of our node are open to strangers.
+    """
 
     folder: Path
     address: str

@@ -169,7 +169,7 @@ async def unknown_host(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def paused(wire: Wire, a: Peer, b: Peer) -> None:
-    """B sends a pause while a message of A is still unacknowledged."""
+    """B sends a pause while a message from A is still unacknowledged."""
     async with running(a, b):
         a.send(**note())
         await b.until(lambda: bool(b.queues[1].messages))

@@ -1,4 +1,7 @@
-"""The auditor finds nothing wrong with a peer that follows the text, and finds each deviation of one that does not."""
+"""The auditor finds nothing wrong with a peer that follows the text.
+
+It finds every deviation of a peer that does not follow the text.
+"""
 
 from __future__ import annotations
 

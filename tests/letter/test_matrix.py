@@ -1,5 +1,6 @@
-"""A short form of the matrix, with one of the cells in which our node and the peer get along; `make letter` runs all of
-them.
+"""A short form of the matrix, with one of the cells in which our node and the peer interoperate.
+
+`make letter` runs all cells.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each switch changes bytes on the wire: those with the switch off are compared with those with it on."""
+"""Each switch changes bytes on the wire: a run with the switch off is compared with one with it on."""
 
 from __future__ import annotations
 

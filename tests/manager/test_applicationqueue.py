@@ -49,7 +49,10 @@ def with_letters(net: Net, *more: QueueDeclaration) -> Net:
 
 @pytest.fixture
 def net() -> Net:
-    """Return three nodes in a row; messages that expire at `a` may be in doubt, and are soon sent again."""
+    """Return three nodes in a row; `a` resends soon, and may be in doubt about messages that expired.
+
+    Messages expire at `a` even if they were sent.
+    """
     net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=replace(TALKATIVE, expire_sent=FIGURES))
     return with_letters(net)
 

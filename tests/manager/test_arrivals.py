@@ -138,9 +138,7 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_an_order_ack_says_if_nothing_was_accepted_of_the_sequence_that_came() -> None:
-    """If the beginning was ever acknowledged, that was by an earlier state of the destination's store, which is now
-    lost.
-    """
+    """If the destination ever acknowledged the beginning, its store has since lost that state."""
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(2))
     net.pass_ms(600)

@@ -128,8 +128,9 @@ def test_a_message_waits_for_its_final_ack_through_restarts(net: Net, restarted:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
 def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(net: Net) -> None:
-    """An OrderAck and a FinalAck have bits set that nobody should set; earlier versions put such messages in a missing
-    queue.
+    """An OrderAck and a FinalAck have bits set that nobody should set.
+
+    Earlier versions treated such acknowledgments as messages to a missing queue.
     """
     net.send("a", at("c"), "x", transactional=True, journal_positive=True)
     net.send("a", at("c"), "y", transactional=True)

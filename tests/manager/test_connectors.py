@@ -121,7 +121,10 @@ def test_a_connector_server_with_half_of_the_queues_refuses_the_other_half_by_cl
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.15")
 def test_acknowledgments_go_to_the_connector_queue_for_what_is_not_transactional() -> None:
-    """An application of the foreign system asks for the acknowledgments; its message is at `c`, like any other."""
+    """An application of the foreign system asks for the acknowledgments.
+
+    Its message is sent from `c`, like all messages from the foreign system.
+    """
     net = a_net()
     draft = Draft(
         body=b"x", admin_queue=f"CONNECTOR={guid_text(FOREIGN)}", acknowledgments=ACKNOWLEDGE_ARRIVAL

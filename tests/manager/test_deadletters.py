@@ -149,7 +149,7 @@ def dead_letters(net: Net, count: int = 3) -> None:
 
 
 def open_queues(net: Net) -> None:
-    """Create the missing queue, and give the full one room."""
+    """Create the missing queue, and make room in the full one."""
     net.kill("c")
     net.nodes["c"].queues = (ADMIN, NOTES, ORDERS, queue("late orders", 20), replace(FULL, quota_bytes=None))
     net.start("c")

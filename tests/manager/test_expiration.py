@@ -183,7 +183,10 @@ def test_a_transactional_message_that_was_sent_expires_nowhere_but_at_its_destin
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_an_intermediate_passes_on_a_transactional_message_whose_time_is_over(net: Net) -> None:
-    """The destination refuses the message because it never had it; the sender waits for the FinalAck that says so."""
+    """The destination refuses the expired message, because no copy of it has arrived before.
+
+    The sender waits for the FinalAck that reports the refusal.
+    """
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c"), "late", transactional=True, time_to_reach_queue_s=60, journal_negative=True)
     net.send("a", at("c"), "next", transactional=True)

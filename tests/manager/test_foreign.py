@@ -79,7 +79,7 @@ def is_fit(text: object) -> bool:
 
 
 def with_a_neighbour(*queues: QueueDeclaration) -> Net:
-    """Return the node `c`, which knows the queue manager `a` and believes it."""
+    """Return a net with one node, `c`, that has the queue manager `a` as a declared peer and trusts it."""
     net = Net()
     node = net.add("c", *queues, settings=SETTINGS)
     node.routes = Routes(peers={guid_of("a"): Peer(("a",))})

@@ -1,4 +1,4 @@
-"""The consequences when a message ends: which nodes are told, and what is kept where."""
+"""What happens when a message ends: which nodes are told, and what is kept where."""
 
 from __future__ import annotations
 
@@ -154,8 +154,9 @@ def test_twenty_nine_queue_managers_may_pass_a_message_on_and_not_thirty(recover
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 @pytest.mark.parametrize("recoverable", [False, True])
 def test_a_destination_keeps_nothing_of_a_message_to_a_queue_that_it_does_not_have(recoverable: bool) -> None:
-    """JN, JP or both are set, in bytes 60 to 63 of the packet; the source journals those messages that the next hop
-    has.
+    """JN and JP, in bytes 60 to 63 of the packet, are set in every combination.
+
+    If JP is set, the source puts the message into its journal when the next hop has the message.
     """
     net = a_system()
     for bits in range(4):
@@ -296,8 +297,9 @@ def test_what_was_encrypted_does_not_come_back_in_an_acknowledgment() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
 @pytest.mark.parametrize(("spare", "whole"), [(0, False), (1_024, True)])
 def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare: int, whole: bool) -> None:
-    """The number of the message's queue takes four bytes in the message, but twenty in the acknowledgment, where it
-    names the response queue.
+    """The queue's name takes four bytes in the message, but twenty in the acknowledgment.
+
+    The message names its destination by number alone. The acknowledgment names the same queue as its response queue.
     """
     net = a_system()
     message = a_user_message(
@@ -321,7 +323,10 @@ def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 @pytest.mark.parametrize("insecure", [False, True])
 def test_a_stranger_learns_what_queues_there_are_only_if_insecure_nacks_are_sent(insecure: bool) -> None:
-    """In any case, a FinalAck tells the sender's queue manager, which then tells one of its own queues, once."""
+    """In any case, a FinalAck informs the sender's queue manager.
+
+    If that queue manager has the administration queue, it puts one NACK there for the FinalAck.
+    """
     net = a_system(replace(TALKATIVE, send_insecure_nacks=insecure))
     asked = {"acknowledgments": NA, "journal_negative": True}
     for admin in "ab":

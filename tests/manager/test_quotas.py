@@ -1,4 +1,7 @@
-"""Full queues and full queue managers: which nodes are told, where messages stay, and how everything goes on."""
+"""Full queues and full queue managers: which nodes are told, and where messages stay.
+
+The tests also check how traffic resumes.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,10 @@ def full(*names: str) -> Net:
 def test_a_full_queue_manager_closes_the_session_and_its_neighbours_keep_what_it_did_not_take(
     transactional: bool, rounds: int, at_a_time: int
 ) -> None:
-    """Forty messages arrive, but there is room for only eighteen: one more fits for each one received."""
+    """Forty messages arrive, but there is room for only eighteen.
+
+    Each message that an application receives makes room for one more.
+    """
     net = full("a", "b", "c")
     number, name = (16, "orders") if transactional else (17, "notes")
     for index in range(40):

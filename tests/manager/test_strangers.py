@@ -122,8 +122,9 @@ def forged(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
 def test_of_a_message_that_a_neighbour_has_begun_nothing_is_dropped_before_it_is_whole() -> None:
-    """One read ends the handshake and begins a large message; by the time that message is checked, the stranger is
-    proven.
+    """One read ends the handshake and begins a large message.
+
+    By the time that message is checked, the stranger has proven its GUID.
     """
     refuses = with_a_stranger("a", "c").nodes["c"].up.inspect().arrivals.refuses
     for number in (CLOSED.identifier, 99):

@@ -250,7 +250,7 @@ def test_what_is_asked_of_one_by_another_name_he_may_send(named_before: bool) ->
 
 
 def moving(settings: Settings = QUICK) -> tuple[Alone, Guid]:
-    """Return a net in which `OFFICE` has met the node `SHOP`, and that node's GUID."""
+    """Return a net in which `OFFICE` has met the node `SHOP`; also return the GUID of `SHOP`."""
     net = two_strangers(settings)
     net.send(SHOP, direct(OFFICE), "one", transactional=True)
     net.pass_ms(1_000)

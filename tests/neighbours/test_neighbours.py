@@ -733,8 +733,9 @@ def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> Non
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
 def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
-    """The acknowledgment and the break arrive in the same turn: the message is neither counted as waiting forever nor
-    sent again.
+    """The acknowledgment and the break arrive in the same turn.
+
+    The message must not stay in the count of waiting messages, and must not be sent again.
     """
     net = a_pair()
     net.send("a", at("c", 17), "x")

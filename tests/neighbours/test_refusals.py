@@ -211,7 +211,7 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """When the neighbour has accepted the second message that proves something, it has room for all messages."""
+    """The neighbour has room for all messages once it has accepted the second comparable one (`PROOFS`)."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -487,7 +487,10 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
 
 
 def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
-    """Messages sent after a restart cannot overtake the refused message, so it does not wait for them."""
+    """Messages sent after a restart cannot overtake the refused message.
+
+    So the refused message is not held back to let them pass.
+    """
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)

@@ -1,4 +1,7 @@
-"""Faults in the treatment of messages that expired after being sent: their dead letters must be true in the end."""
+"""Faults in the treatment of messages that expired after being sent.
+
+What the dead letters of such messages report must be true in the end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from tests.plants.planting import plant
 
 @plant(Numbering, "first_proven", "recalled_for_a_reason")
 def take_any_later_number_for_a_proof(sound: Any) -> Any:
-    """An OrderAck is believed to prove all lower numbers, including those of messages that were passed over."""
+    """An OrderAck counts as proof that all messages with lower numbers have arrived.
+
+    It counts even for messages that were passed over.
+    """
     return lambda self, number: 1
 
 

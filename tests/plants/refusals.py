@@ -40,8 +40,9 @@ def take_what_came_before_for_a_proof(sound: Any) -> Any:
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
-    """A message that was refused when it was sent alone is resent on each session, although others wait for their
-    resend.
+    """A message that was refused when it was sent alone is resent on each session.
+
+    It is resent although other messages are waiting to be sent.
     """
     return lambda self, neighbour, trial, suspect: False
 

@@ -130,12 +130,14 @@ QUICK: Final = {
     "ignore-a-destination-that-is-behind": 492,
     "say-nothing-of-a-sequence-of-which-nothing-is-here": 492,
 }
-"""For some faults, the first seed that found them when this was written, if that seed was above 3; it is tried
-first.
+"""For some faults, the seed that is tried before all others.
+
+It is the lowest seed that found the fault when this was written. Only faults whose seed was above 3 are listed.
 """
 SEEDS: Final = 100
-"""The number of seeds that are tried after the one in QUICK: worlds change with the code, and many seeds find most
-faults.
+"""The number of seeds that are tried after the one in QUICK.
+
+The seed in QUICK may miss its fault, because worlds change with the code. However, most faults are found by many seeds.
 """
 
 

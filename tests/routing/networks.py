@@ -1,4 +1,8 @@
-"""Enterprises for routing: sites and links that are written as words, and strategies that draw any enterprise."""
+"""Enterprises for routing tests.
+
+Their links are written as text such as `a-b:3`, which also names the sites. Hypothesis strategies generate arbitrary
+enterprises.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Three queue managers with keys: protected messages from one end are read and believed only at the other end."""
+"""Three queue managers with keys, in a row.
+
+A protected message from one end is decrypted and authenticated only at the other end.
+"""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ def test_a_message_is_counted_whatever_becomes_of_it_so_that_both_counts_agree()
 
 
 def said(session: Session, now: Moment = NOW) -> list[int]:
-    """Return the numbers of received messages that a session reports when a turn is over."""
+    """Return each AckSequenceNumber that a session sends at the end of a turn."""
     session.acknowledge(now)
     return [header.ack_sequence_number for header in acks_of(sent(session))]
 
@@ -496,7 +496,10 @@ def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> 
 def test_a_number_without_flags_says_that_all_up_to_it_is_saved(
     saved: int, count: int, number: int, start: int
 ) -> None:
-    """This is the first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4, a number of 0 says nothing, even after a wrap."""
+    """This is the first sentence of 3.1.5.5.3.
+
+    According to [MS-MQMQ] 2.2.20.4, the number 0 acknowledges nothing, even after a wrap.
+    """
     saved, number = min(saved, count), min(number, count)
     session = a_session()
     data = session.data

@@ -1,4 +1,4 @@
-"""Certificates for tests, which an authority of their own issues, and topologies that use them."""
+"""Certificates issued by a certificate authority for tests, and topologies that use them."""
 
 from __future__ import annotations
 

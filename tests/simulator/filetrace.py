@@ -124,7 +124,7 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
     """Read a trace.
 
     Args:
-        folder: the absolute path of the folder. Of the events elsewhere, only printing counts.
+        folder: the absolute path of the folder. Events outside it are ignored, except printing.
         there: the names that are in the folder from the start.
 
     Raises:

@@ -42,7 +42,8 @@ Otherwise, httpx would read all authorities' certificates for each client, which
 def written_tokens(folder: Path, **tokens: str) -> Path:
     """Write a file of tokens.
 
-    Each holder's token is the holder's name, repeated 32 times; each argument is the rest of that holder's table.
+    Each argument has the name of a token's holder, and is the rest of the holder's table. The token is the holder's
+    name, repeated 32 times.
     """
     path = folder / "tokens.toml"
     path.touch(0o600)

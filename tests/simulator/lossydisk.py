@@ -18,7 +18,7 @@ SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
 """The possible contents of a part that a file gained without a write: zeros, or what the disk had there before."""
 NAME: Final = -1
-"""A value that takes the place of a sector when the question is about a change of the folder."""
+"""A value that `Survives` gets in place of a sector if the change is one of the folder."""
 
 Survives = Callable[[str, int, int], bool]
 """A function that says whether a change is on disk, given the file's name, the change's number, and the sector."""

@@ -34,7 +34,7 @@ NODES: Final = Forks("mqproto.simulator.node.node")
 
 
 def own_host(number: int) -> str:
-    """Return a loopback address for port 1801 that the tests of no other checkout use.
+    """Return a loopback address for port 1801; tests of other checkouts use other addresses.
 
     number: from 1 to 254; each test that listens there has a different one.
     """

@@ -70,7 +70,10 @@ LIMITS: Final = LogLimits(
     reserve_bytes=0,
 )
 SMALL_RESERVE: Final = LogLimits(reserve_bytes=64 << 10)
-"""The limits of a node, with a smaller reserve: 12 MiB would be most of the data that each power loss leaves."""
+"""The limits of a node, with a smaller reserve.
+
+The usual 12 MiB would be most of the data in the files that each simulated power loss leaves.
+"""
 LEFT_OUT: Final = ("log", "names", "tables")
 """The flushes that a faulty store can leave out: its log, the folder, SQLite's log."""
 

@@ -245,7 +245,7 @@ class Way:
 
     carried: the properties that the way supports; all others have their defaults.
     fixed: the properties that the way sets itself.
-    unheard: the properties that the way sets itself if nobody else is to hear how a message ends.
+    unheard: the properties that the way also sets if the message has no administration queue.
     reaches_unknown: whether the way accepts a queue that nobody has declared.
     """
 
@@ -405,7 +405,10 @@ class Ledger:
 
 
 def hand_in(running: Running, batch: Iterable[Draft]) -> Ledger:
-    """Hand in each message in each way, and again, if the way allows it, to a queue that does not accept it."""
+    """Hand in each message in each way.
+
+    If the way can reach such a queue, also hand in the message to a queue that does not accept it.
+    """
     ledger = Ledger()
     nowhere = rf"PRIVATE={guid_text(MANAGERS.nodes['qm3'].guid)}\{MISSING:08X}"
     for way in WAYS.values():

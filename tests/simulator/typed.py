@@ -129,7 +129,7 @@ def node(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `mqproto node FILE NAME` during the block; none of its files may grow beyond the limit.
 
-    With a limit, the node writes no bytecode, because the limit would cut off its end.
+    With a limit, the node writes no bytecode, because the limit would truncate the bytecode files.
     """
 
     def limit() -> None:

@@ -1,4 +1,7 @@
-"""Conversations: sessions at both ends follow valid ones to the last packet, and end well with nearly valid ones."""
+"""Conversations: sessions at both ends follow valid conversations to the last packet.
+
+In a nearly valid conversation, a session goes on, or closes with a reason.
+"""
 
 from __future__ import annotations
 

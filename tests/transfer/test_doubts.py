@@ -55,7 +55,7 @@ def net() -> Net:
 
 
 def cut_off(net: Net) -> None:
-    """Cut `a` off, so that it hears nobody any more."""
+    """Cut off `a`, so that it no longer hears from anybody."""
     net.blocked.add(frozenset("ab"))
     net.cut("a", "b")
 
@@ -495,7 +495,7 @@ def test_once_the_gap_is_bridged_only_the_exact_number_proves(net: Net, restart:
 def test_each_message_ends_in_one_way_whatever_arrived_and_whenever_the_sender_is_killed(
     late: set[int], arrived: int, restart: bool, committed: bool, step: int
 ) -> None:
-    """Some of six messages expire while `a` hears nobody; the first of them have arrived."""
+    """Some of six messages expire while `a` is cut off; the first ones have arrived before."""
     net = chain("a", "c", queues=[ORDERS], settings=NINE)
     for number in range(6):
         if number == arrived:

@@ -221,7 +221,7 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
 
 
 def blocks_of(count: int) -> AbstractContextManager[int]:
-    """Make numbers be given in blocks of this size."""
+    """Set the size of the blocks in which numbers are given."""
     return patch("mqproto.transfer.cursors.NUMBER_BLOCK", count)
 
 

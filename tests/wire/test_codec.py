@@ -59,7 +59,7 @@ def decoded(decode: Any, data: bytes) -> tuple[Any, ...]:
 
 
 def hot_accepts(data: bytes) -> bool:
-    """Return whether the generated code reads these bytes alone, without falling back on the reference."""
+    """Return whether the generated code reads these bytes without falling back on the reference."""
     try:
         decode_or_refuse(data)
     except REFUSALS:

@@ -268,7 +268,7 @@ class InSequence:
             self.queue_deleted(queue)
 
     def find(self, run: Run, queue: int) -> IncomingSequence | None:
-        """Return the sequence that messages to the queue with this number belong to.
+        """Return the sequence of a run of messages to the queue with this number.
 
         Return None if it is not in memory.
         """

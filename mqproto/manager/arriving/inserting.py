@@ -133,8 +133,8 @@ class Room:
 
         Held messages give way to the next message of a sequence, because the others may be waiting for that one alone.
         The messages with the highest numbers of all sequences go first. A duplicate needs no room, and an early message
-        is turned away. But if there would be no room for the next message either, all are refused alike. A sender can
-        tell that one message was refused only if the others are taken.
+        is turned away. But if there would be no room for the next message either, all are refused alike. Only if the
+        others are taken can a sender tell that one message was refused.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)

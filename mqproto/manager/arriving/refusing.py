@@ -17,10 +17,11 @@ from mqproto.wire.guid import guid_text
 from mqproto.wire.shapes import Run
 
 TOLD_OF_HOST: Final = 8
-"""The maximum number of messages per second, from strangers on one host, whose end is reported to them."""
+"""The maximum number of refused messages per second that strangers on one host are told about."""
 TOLD: Final = 64
-"""The maximum number of messages per second, from all strangers, whose end is reported to them. Any other message is
-sent again by its sender.
+"""The maximum number of refused messages per second that all strangers together are told about.
+
+Any other refused message is sent again by its sender.
 """
 
 
@@ -37,7 +38,7 @@ class Refusing:
         self.by_class = Counter[str]()
         self.last = ""
         self._told = Counter[str]()
-        """The number of strangers' messages, by host, that were answered during the second `_told_in`."""
+        """For each host, how many messages of strangers were answered in the second that `_told_in` states."""
         self._told_in = 0
 
     def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:

@@ -101,4 +101,4 @@ _ROWS: Final[tuple[tuple[Iterable[str], Iterable[Destination], Iterable[bool], R
 RULES: Final[Mapping[tuple[str, Destination, bool], Ruling]] = {
     case: ruling for who, where, kind, ruling in _ROWS for case in product(who, where, kind)
 }
-"""The rulings, keyed by the bringer of a message (or why it is unwelcome), where it goes, and its kind."""
+"""The rulings, keyed by the sender of a message (or why it is unwelcome), its destination, and its kind."""

@@ -1,1 +1,1 @@
-"""One module for each header and internal packet: it says what its bytes mean, and where each one is."""
+"""One module for each header and internal packet, which says what the bytes mean and where they are."""

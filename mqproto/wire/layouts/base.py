@@ -92,9 +92,9 @@ def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
 
 
 def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
-    """Return PacketSize if `data` is exactly the packet and the `behind` bytes after it; otherwise refuse.
+    """Return PacketSize. Refuse `data` if it is not exactly the packet plus `behind` more bytes.
 
-    If an analyst's onlooker is given, note the fault and return the size that can be read.
+    If the onlooker notes faults for an analyst, do not refuse, but add this fault to them, and return the size to read.
     """
     if len(data) != size + behind:
         error = ParseError(
@@ -115,7 +115,7 @@ def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY
 
 
 def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
-    """Return the next packet of a stream, including its SessionHeader, and its PacketSize.
+    """Return two values: the next packet of a stream with its SessionHeader, and the packet's PacketSize.
 
     Refuse a truncated packet.
     """

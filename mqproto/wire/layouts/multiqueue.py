@@ -93,10 +93,10 @@ mqf_format_name_element = Record(
 
 @dataclass(slots=True)
 class FormatNameList:
-    """The elements of a list, and the bytes beyond them that HeaderSize counts.  [MS-MQMQ] 2.2.20.2
+    """The elements of a list, and the padding after them that HeaderSize includes.  [MS-MQMQ] 2.2.20.2
 
-    padding: bytes of the list up to a 4-byte boundary; None for as many zeros as are needed. Some senders do not count
-        them in HeaderSize. In that case they are the padding of the header.
+    padding: the bytes after the last element, up to a 4-byte boundary; None stands for the necessary number of zeros.
+        Some senders do not include the padding in HeaderSize. In that case it is the `padding` of the MqfAddressHeader.
     """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)

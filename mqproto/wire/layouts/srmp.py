@@ -1,8 +1,8 @@
 """Two headers of messages that came over HTTP. They are present if AH is set.  [MS-MQRR] 2.2.5.1.2
 
 AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses packets in which it is set.
-Analysts still see such packets. CVE-2023-21554, called QueueJumper, is a packet with AH set and with a very large
-DataLength. Twice that number wraps to a small one in 32 bits.
+Analysts still see such packets. The exploit of CVE-2023-21554, called QueueJumper, is a packet with AH set and with a
+very large DataLength. If this number is doubled in 32 bits, it wraps to a small one.
 """
 
 from __future__ import annotations

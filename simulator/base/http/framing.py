@@ -1,4 +1,4 @@
-"""Checks that h11 leaves out: they refuse a request if two servers might disagree about where it ends.
+"""Makes checks that h11 lacks: refuses a request if two servers might disagree about where it ends.
 
 server.py has a table of these cases.  [RFC 9112]
 """

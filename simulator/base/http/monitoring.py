@@ -2,8 +2,8 @@
 
 The monitored process has other work to do. So the metrics, once collected, are reused for KEPT_S, regardless of how
 many clients ask. After each SLICE_S of collecting, other tasks have a turn before the next family of metrics is
-written. Previously they had a turn after each family, and a scrape of a busy node waited for about fifty of its
-batches.
+written. If they had a turn after every family, a scrape of a busy node would wait until the node has finished about
+fifty batches.
 """
 
 from __future__ import annotations

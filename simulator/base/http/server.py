@@ -1,22 +1,23 @@
 """HTTP/1.1 for untrusted clients: everything they send or occupy has a limit.
 
 h11 handles the protocol, and trio the sockets. We tried existing servers, and each of them leaves something unlimited.
-Where a server has a setting for a limit, it was set to 10 s. "never" means not within 40 s. This was measured on
-2026-11-26, with Python 3.11, on loopback:
+Where a server lets a limit be set, the limit was 10 s. "never" means not within 40 s. This was measured on 2026-11-26,
+with Python 3.11, on loopback:
 
-                                      here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
-    a body of a byte a second         503 in 10 s   never            never            never
-    a client that does not read       11 s          never            never            never
-    a head of a byte a second         503 in 10 s   10 s             10 s             never
-    3,000 heads that do not end       1,000, 503    3,000            2,049            3,000
-    they are closed within            8 s           11 s             20 s             never
-    an honest client meanwhile        503 at once   200 at once      200 in 8 s       200 at once
-    a header of 60 KB; of 20 MB       431; 431      200; 431         200; 431         200; 400 or 200
-    29 requests like those below      29 refused    18               18               17 or 24
-    HTTP/1.0                          200           200              200              200
-    SIGTERM, a slow request           200           200              200              200
-    and a client that does not read   ends in 11 s  never            ends in 10 s     ends in 10 s
-    on trio                           yes           yes              no               no
+                                     here          hypercorn 0.18  granian 2.8.7  uvicorn 0.54, h11
+                                                                                  or httptools
+    a body of a byte a second        503 in 10 s   never           never          never
+    a client that does not read      11 s          never           never          never
+    a head of a byte a second        503 in 10 s   10 s            10 s           never
+    3,000 heads that do not end      1,000, 503    3,000           2,049          3,000
+    time until these are closed      8 s           11 s            20 s           never
+    an honest client meanwhile       503 at once   200 at once     200 in 8 s     200 at once
+    a header of 60 KB; of 20 MB      431; 431      200; 431        200; 431       200; 400 or 200
+    29 requests like those below     29 refused    18              18             17 or 24
+    HTTP/1.0                         200           200             200            200
+    SIGTERM, a slow request          200           200             200            200
+    and a client that does not read  ends in 11 s  never           ends in 10 s   ends in 10 s
+    on trio                          yes           yes             no             no
 
 h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this module serves the connections:
 
@@ -25,27 +26,33 @@ h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this modul
     a whole body        must arrive within `body_s`. It is read only as its handler asks for it, so
                         the rest waits at the client. If a chunk is too large, only its size is read
     an answer           must be taken by the client within `answer_s`
-    the places          when all are taken, the host with the most gives one up for a newcomer: the
-                        one of the connection that has waited longest for its client. After
-                        HURRY_S, connections without a whole head go first. A /64 of IPv6 counts as
-                        one host. A newcomer displaces no connection from its own host before
-                        HURRY_S
-    no place            if all connections are at work, the head is still read, and paths that cost
-                        nothing are answered
+    the places          when all are taken, the host with the most places loses one to a newcomer.
+                        The connection that has waited longest for its client gives up its place.
+                        One that has waited for a whole head for HURRY_S goes first. A /64 of
+                        IPv6 counts as one host. A newcomer displaces no connection from its own
+                        host that has waited for less than HURRY_S
+    no place            if all connections are at work, the newcomer's head is still read, and paths
+                        that cost nothing are answered
     a refused body      is answered at once, and the answer says that the connection closes. Further
-                        data is read and dropped for a moment, because a reset would take the answer
-                        away with it
+                        data is read and dropped for a moment, because a reset could destroy the
+                        answer before the client reads it
 
 The end of a request is never a guess: two servers that guess differently can be made to see different requests. The
 following are answered with 400, and the connection closes. Nothing after them is read as a request.  [RFC 9112]
 
-    Content-Length and Transfer-Encoding both                      6.1; h11 takes the chunks
-    Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
-    a line of the head, of chunks or trailers that ends in a bare LF    2.2; h11 takes it in heads and trailers
-    a header that goes on in the next line                         5.2; h11 makes one line of it
-    HTTP/2.0, 0.9 or any version but 1.0 and 1.1                   2.3; h11 takes any
-    other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
-    before a colon or in the target; CR or NUL in a header; chunk sizes that are not hexadecimal             by h11
+    Content-Length and Transfer-Encoding both       6.1; h11 takes the chunks
+    Transfer-Encoding in HTTP/1.0                   6.1; h11 takes it
+    a bare LF at the end of a line of the head,     2.2; h11 takes it in heads and trailers
+    of chunks or of trailers
+    a header that continues on the next line        5.2; h11 makes one line of it
+    HTTP/2.0, 0.9 or any version but 1.0 and 1.1    2.3; h11 takes any
+    other codings, or two of them                   h11 refuses this
+    lengths that differ, have a sign or             h11 refuses this
+    more than 20 digits
+    two Hosts or none                               h11 refuses this
+    white space before a colon or in the target     h11 refuses this
+    CR or NUL in a header                           h11 refuses this
+    chunk sizes that are not hexadecimal            h11 refuses this
 
 One CRLF before a request is ignored (2.2), and a target may be a whole URL, as a client of a proxy writes it (3.2.2).
 """
@@ -89,10 +96,10 @@ LINGER_S: Final = 2.0
 DOORWAY: Final = 200
 """How many connections beyond the limit are answered at the same time. Others are closed unanswered."""
 HURRY_S: Final = 1.0
-"""After it has waited for this many seconds, a connection without a whole head is among the first to give way.
+"""After waiting this many seconds, a connection without a whole head is among the first to give way.
 
-A connection of any kind that has waited for its client for a shorter time than this does not give way to a newcomer
-from its own host.
+No connection, with or without a head, gives way to a newcomer from its own host before it has waited this long for its
+client.
 """
 
 
@@ -113,7 +120,10 @@ class Limits:
 
 
 class Fault(Enum):
-    """An error that the server answers in place of a handler. It has a description and an HTTP status."""
+    """An error for which the server itself sends the answer, and not a handler.
+
+    It has a description and an HTTP status.
+    """
 
     MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
     HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -340,7 +350,7 @@ class _Host:
         return len(self._heads) + len(self._others)
 
     def put_last(self, conversation: _Conversation) -> None:
-        """Move to the end a connection that begins to wait."""
+        """Move a connection to the end, because it begins to wait."""
         self.remove(conversation)
         (self._heads if conversation.has_no_head else self._others)[conversation] = None
 
@@ -350,9 +360,9 @@ class _Host:
         self._others.pop(conversation, None)
 
     def longest_waiting(self, least_s: float) -> _Conversation | None:
-        """Return the connection that has waited longest, if that is at least `least_s`.
+        """Return the connection that has waited longest; None if none has waited for at least `least_s`.
 
-        After HURRY_S, one without a head comes first.
+        A connection without a head takes precedence once it has waited longer than HURRY_S.
         """
         now_s = trio.current_time()
         head, other = (

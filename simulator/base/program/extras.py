@@ -34,7 +34,7 @@ OURS: Final = ("mqproto", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
-    """Return advice about a missing module, or None if no extra brings it, because it is ours or Python's own.
+    """Return advice about a missing module; None if no extra installs it, because it is ours or Python's.
 
     Args:
         arguments: the arguments after `mqproto`.

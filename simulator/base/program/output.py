@@ -41,7 +41,7 @@ def end_with_input() -> None:
 
 
 def only_one(error: BaseException) -> BaseException:
-    """Return the error inside nested exception groups, as far as each group has only one member."""
+    """Unwrap exception groups as long as each has only one member, and return what is inside."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -52,7 +52,7 @@ def trace_of(headers: Mapping[str, str]) -> Trace | None:
 
 
 def with_trace(headers: Mapping[str, str], trace: Trace | None) -> dict[str, str]:
-    """Return the headers with the two headers of this trace, or without any such headers if it is None."""
+    """Return `headers` with the two trace headers of `trace`, or with neither if `trace` is None."""
     others = {name: value for name, value in headers.items() if name not in (TRACE, TRACE_STATE)}
     if trace is None:
         return others

@@ -32,7 +32,7 @@ class Step:
         """
 
     def failed(self, error_type: str, reason: str = "") -> None:
-        """Report a failure: its type, of which there are few, and the reason in words."""
+        """Report a failure: its type, which is one of a few, and the reason in words."""
 
 
 class EdgeTraces:

@@ -219,7 +219,7 @@ class GatewayFront:
             return refused(refusal)
 
     def _webhook(self, request: Request) -> Answer:
-        """Answer whether a sender of events may send them to this gateway.
+        """Answer a sender of events that asks whether it may send them to this gateway.
 
         The answer does not reveal which queues exist. CloudEvents, HTTP 1.1 Web Hooks, 4
         """
@@ -292,7 +292,7 @@ class GatewayFront:
         return _json(200, accepted._asdict())
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:
-        """Refuse a message that is too long for any queue, or comes too soon for its own queue."""
+        """Refuse a message if it is too long for any queue, or exceeds the message rate of its own queue."""
         _check_length(request, LIMIT_BYTES)
         if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
             raise Refusal(
@@ -483,9 +483,10 @@ def _one(request: Request, name: str) -> str:
 def _key_in(body: bytes, names: Sequence[str]) -> str:
     """Return the id made from fields of a JSON object. The fields are texts or whole numbers.
 
-    If the object has none of them, or the body is not a JSON object, return an empty text. One field is the id as it
-    is. Several fields give `A:B`, in which all characters of the fields except letters, digits and _.-~ are escaped, so
-    ids stay distinct.
+    If the object has none of them, or the body is not a JSON object, return an empty text. If `names` has only one
+    name, the value of this field is the id, unchanged. If it has several, the values are joined as `A:B`. All
+    characters of the values except letters, digits and _.-~ are then escaped, so that different values give different
+    ids.
 
     Raises:
         UsageError: the object has only some of the fields.

@@ -297,9 +297,9 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """Return the number of accepted messages, keyed by queue and by the log's word for the answer.
+        """Return how many messages were accepted, keyed by queue and by the word for the answer in the log.
 
-        The result includes these queues and all others that have accepted messages.
+        The result includes `queues`, and all other queues for which messages were accepted.
         """
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
@@ -542,7 +542,10 @@ class Gateway:
             await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
-        """Report the end of a message if it came before the history knew the message and the report's URL."""
+        """Report the end of a message, in case it has ended already.
+
+        It may have ended before the history knew the message and the report's URL.
+        """
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 

@@ -212,7 +212,8 @@ def holders_in(path: Path) -> dict[str, TokenHolder]:
 def holders_of(text: str, where: str) -> dict[str, TokenHolder]:
     """Return the holders of the tokens in a text, keyed by the tokens' names.
 
-    Errors name `where` as its file.
+    Args:
+        where: the file of the text, for errors.
     """
     try:
         return msgspec.convert(tomllib.loads(text), dict[str, TokenHolder])

@@ -19,7 +19,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 
 BUSY_S: Final = 10
-"""The number of seconds for which another program may block us, or a server may take for a statement."""
+"""The maximum number of seconds that another program may block us, or a server's statement may take."""
 CONNECT_S: Final = 5
 BEGIN: Final = "BEGIN IMMEDIATE"
 """The statement that begins a transaction as a writer.

@@ -565,8 +565,8 @@ def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
 
     In each round, each document occurs at most once, and keys are in order.
 
-    A change that ends a document comes before a change that begins it, so that a caller that cannot begin it learns the
-    reason.
+    If one change ends a document and another begins it, the one that ends it comes first. So if the document cannot be
+    begun, the caller learns the reason.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))
     while left:

@@ -26,9 +26,9 @@ TRIGGER: Final = "trigger/"
 """The prefixes of scopes: one for ids that arrived over HTTP, and one for deliveries under the same ids."""
 
 MOVED_EVERY_S: Final = 1.0
-"""The number of seconds after which a program's next transaction updates the history's own time.
+"""After this many seconds, a program's next transaction updates the history's own time.
 
-The update is in the database. A program also makes one when it opens or closes the history.
+The time is in the database. A program also updates it when it opens or closes the history.
 """
 LEAP_S: Final = 600.0
 """The maximum number of seconds that one update adds. A machine's clock may leap when the machine is resumed."""

@@ -277,10 +277,10 @@ class DocumentHistory:
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Return the leader.
+        """Return the current leader.
 
-        The leader is now `name` if there was none, or if it was `instead` and has not shown that it is alive since
-        then.
+        `name` becomes the leader if there was none. It also does if the leader was `instead` and has not shown that it
+        is alive since `instead` was read.
 
         Args:
             ticket: a number, not 0, that identifies this process.

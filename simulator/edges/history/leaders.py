@@ -103,7 +103,7 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Return an error for each of these pairs of a scope and an epoch whose epoch has ended.
+    """Return an error for each pair of a scope and an epoch in `calls` if that epoch has ended.
 
     The other epochs cannot end before the transaction ends.
     """

@@ -1,16 +1,17 @@
-"""Records which history each gateway uses, so that none uses a history that lacks its ids.
+"""Records which history each gateway uses, so that no gateway uses a history that lacks its ids.
 
 The records are in the gateways' journals. A history has a life, which is a random name. A gateway's journal keeps this
 life, and the last known value of the history's own time (forgetting.py):
 
-    the journal                     the history                        the gateway
-    is new, or was lost             any                                starts
-    is older than lives             is older, too                      starts, and knows its life from then on
-    is older than lives             was made since then                does not start
-    knows its life                  is as far on, or farther           starts
-    knows its life                  is earlier: it was restored        does not start
-    knows another life              continues that life                starts, and says which ids are unknown
-    knows another life              is any other                       does not start
+    the journal           the history                    the gateway
+    is new, or was lost   any                            starts
+    is older than lives   is older, too                  starts, and knows its life from then on
+    is older than lives   was made since then            does not start
+    knows its life        its time is the same or later  starts
+    knows its life        its time is earlier, so it is  does not start
+                          a restored copy
+    knows another life    continues that life            starts, and says which ids are unknown
+    knows another life    is any other                   does not start
 
 `mqproto store adopt` declares, for all gateways, that a history continues another one: it begins a new life.
 """
@@ -97,9 +98,9 @@ def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) ->
 
 
 def adopt(db: Connection, life: str) -> str:
-    """Declare that a history continues the one with this life, which may be its own.
+    """Declare that a history continues the one that had this life. Return which ids it lacks, as a text.
 
-    Return a description of the ids that it lacks.
+    `life` may also be the history's own life.
 
     Raises:
         UsageError: there is no life of this name.

@@ -167,9 +167,9 @@ class _Database:
 
 
 def _begin(driver: sqlite3.Connection) -> None:
-    """Begin as a writer, even between frequent transactions of other programs.
+    """Begin a transaction as a writer, even if other programs write with hardly a pause.
 
-    SQLite's own waits become too long for that.
+    SQLite's own waits between its attempts become too long for this.
     """
     wait_at_most(driver, 0)
     deadline_s = time.monotonic() + PATIENCE_S

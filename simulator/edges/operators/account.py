@@ -32,7 +32,7 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 LOOKED_AFTER: Final = 16
-"""The maximum number of messages about whose places the nodes are asked."""
+"""For at most this many messages, the nodes are asked where each message is."""
 KINDS: Final = {
     Spot.IN_QUEUE: QueueKind.LOCAL,
     Spot.UNSETTLED: QueueKind.LOCAL,
@@ -115,7 +115,9 @@ async def account_of(
 async def asked_after(
     place: Place, subject: str, limit: int, history: str = "", node: str | None = None
 ) -> tuple[Account | None, dict[str, Explanation | Away]]:
-    """Return a message's account, or None if the subject is not a message, and the nodes' explanations of the subject.
+    """Return a message's account, and the nodes' explanations of the subject.
+
+    The account is None if the subject is not a message.
 
     Args:
         limit: the maximum number of messages of each queue to report.

@@ -235,7 +235,10 @@ async def in_parts(
 
 
 def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
-    """Return as many of the first messages as are in memory and are not too large together."""
+    """Return the first messages, as many as may leave in one transaction.
+
+    Stop before a message that is not in `there`, the messages in memory.
+    """
     some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:

@@ -53,7 +53,7 @@ class FailedMessage:
 
     @classmethod
     def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> FailedMessage:
-        """Return the failure that a message in a node's queue, and the note about that message, describe."""
+        """Return the failure that is described by a message in a node's queue and the note about that message."""
         return cls(
             note.message,
             Envelope.of(message.extension).producer_key,

@@ -91,7 +91,7 @@ class Unknown:
 
     @contextmanager
     def may_be_spoilt(self, stored: StoredMessage) -> Iterator[None]:
-        """Report the message if the block, which examines it, finds that its packet is damaged."""
+        """Run a block that examines a message; report the message if its packet is found to be damaged."""
         try:
             yield
         except WireFormatError as error:
@@ -223,7 +223,7 @@ class Letters:
 
 
 Answered = dict[str, Evidence]
-"""The evidence about each message for which the answer was 200, keyed by the message's identifier."""
+"""The evidence about each message that a gateway has answered with 200, keyed by its identifier."""
 
 
 class Forgotten(NamedTuple):
@@ -263,8 +263,8 @@ def audited(
     Args:
         history: the URL of the document history; empty for the file in the folder of the stores.
         logs: further logs, in addition to those in the folder of the stores.
-        subject: an identifier or a producer's id, for messages of any sender; empty for all messages for which the
-            answer was 200.
+        subject: an identifier or a producer's id; only messages that have it are read, whoever sent them. Empty for all
+            messages that a gateway has answered with 200.
         strictly: whether an unavailable history is an error; otherwise it is only reported.
 
     Raises:
@@ -301,7 +301,7 @@ class _Reader:
         self._named: dict[str, list[Evidence]] = defaultdict(list)
         """The evidence about messages, keyed by identifier and by producer's id.
 
-        A message that was sent again has one of these in its envelope.
+        The envelope of a message that was sent again contains one of these keys.
         """
 
     def read(self) -> Audit:
@@ -336,7 +336,7 @@ class _Reader:
                 self._named[name].append(known)
 
     def _choose(self) -> bool:
-        """Keep only the requested messages; return whether no gateway accepted any of them."""
+        """Keep only the requested messages; return True if no gateway has accepted any of them."""
         self._answered = {
             message: known
             for message, known in self._answered.items()
@@ -408,7 +408,7 @@ class _Reader:
             self._hear(step)
 
     def _follow(self, step: Step) -> None:
-        """Take in a step that says what happened to a failed message."""
+        """Add to the evidence a logged step that says what happened to a failed message."""
         known = self._called.get(step.message)
         if known is None:
             return
@@ -458,7 +458,7 @@ class _Reader:
     def _accepted(self) -> Iterable[tuple[str, str, Record]]:
         """Return the messages that gateways have accepted.
 
-        If a message was requested, return only that one, unless the history does not know it by the requested name.
+        If messages are requested by a name that the history has, return only those with this name.
         """
         meant: list[tuple[str, str, Record]] = []
         if self._history is not None and self._subject:
@@ -492,7 +492,10 @@ class _Reader:
                     one.copied, one.where = note.failure, f"{stored.node}\\{stored.queue}"
 
     def _confirm(self, message: ReceivedMessage) -> None:
-        """Take in an acknowledgment that its gateway has not read yet, or that is on its way to the sender."""
+        """Add an acknowledgment found in a store to the evidence about its message.
+
+        Its gateway has not read the acknowledgment yet, or the acknowledgment is on its way to the sender.
+        """
         body = acknowledgment_in(message.record)
         of_final = MessageId(body.source_guid, body.message_id) if isinstance(body, FinalAckBody) else None
         name = str(of_final or message.correlation)
@@ -501,9 +504,10 @@ class _Reader:
             known.ends[name] = message.message_class
 
     def _hear(self, step: Step) -> None:
-        """Take in a step from the log of a gateway or trigger.
+        """Add to the evidence a step from the log of a gateway or trigger.
 
-        The name of such a program consists of two words.
+        The name of a gateway or trigger in a log consists of two words. Of other programs, only the events `accepted`
+        and `committed` count.
         """
         name = step.message
         known = self._called.get(name)

@@ -28,11 +28,11 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""The maximum number of messages to name among those that nobody has."""
+"""The maximum number of messages that are listed by name because nobody has them."""
 REASONS: Final = 10
 """The maximum number of reasons that are named, each with its count."""
 SHOWN: Final = 4_096
-"""The maximum number of characters that are shown of a value from outside; --json has all of them."""
+"""The maximum number of characters of a foreign value that are shown; --json has all of them."""
 
 
 # Audits

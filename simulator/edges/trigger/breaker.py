@@ -135,7 +135,7 @@ class Breaker:
         self._failed.clear()
 
     def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> BreakerPause | None:
-        """Record that an attempt failed for now.
+        """Record that an attempt ended with a system error.
 
         Return the pause if the breaker is open or opens; otherwise None.
 

@@ -7,14 +7,18 @@ again.
 | the consumer's answer | is |
 |---|---|
 | 200 to 299, without `error_field` in it | success |
-| 400 to 499, JSON with a service code or a problem; or 200 to 299, with `error_field` in it | a business error |
-| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without service code and problem | a system error |
-| no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
-| a function returns; raises BusinessError; raises anything else, or takes too long | the same three answers |
+| 400 to 499, JSON with a service code or a problem | a business error |
+| 200 to 299, with `error_field` in it | a business error |
+| 408, 425, 429, 500 to 599; a redirection | a system error |
+| 400 to 499 with neither a service code nor a problem | a system error |
+| no connection, a broken one, no answer in time, an answer that cannot be read | a system error |
+| a function returns | success |
+| a function raises BusinessError | a business error |
+| a function raises anything else, or takes too long | a system error |
 
-After a system error the consumer is called again. A message that becomes a dead letter before that is in doubt if one
-of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that the consumer did
-not accept it.
+After a system error the consumer is called again. If the message becomes a dead letter before a call succeeds, it is in
+doubt if one of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that the
+consumer did not accept it.
 
 A service code is the value of the field `code` of a JSON object, or of `error_field`: a text that is not empty, or a
 number that is not 0. A proxy's 404 has no service code, so no message is given up because somebody has misspelt an
@@ -83,9 +87,10 @@ STATUS_ALONE: Final = re.compile(
 )
 """The pattern of problem types that say no more than the status: those of RFC 9457 and ASP.NET."""
 SPARE_THREADS: Final = 8
-"""The number of calls of a function that may still be running after they took too long.
+"""How many calls of a function may still be running after they took too long.
 
-They are in addition to the calls that run in parallel. Beyond the sum, no call begins until one of them ends.
+They are in addition to the calls that run in parallel. When both limits are reached, no call begins until one of the
+running calls ends.
 """
 
 
@@ -105,16 +110,16 @@ class BusinessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    r"""The call of a consumer about a message.
+    r"""A call to a consumer or resolver, with the message that is passed to it.
 
     message: the message's identifier, `GUID\ordinal`.
-    key: its name in the document history, which the consumer may use, too. It is the producer's id, or else the
-        identifier.
-    delivery_count: the number of times that it has been delivered, including this time; -1 if unknown.
+    key: the message's name in the document history, which the consumer may use, too. It is the producer's id, or else
+        the identifier.
+    delivery_count: how many times the message has been delivered, including this time; -1 if unknown.
     content_type: the content type that the producer declared; empty if it declared none.
     forwarded: the headers that are forwarded with the message, keyed by their names in lower case; the sender may have
         written anything into them.
-    correlation_id: 20 bytes, all zero for none.
+    correlation_id: 20 bytes; all of them are zero if there is none.
     body_type, application_tag, priority, acknowledgments: the same as in a `Draft`.
     extension: the message's extension; empty if it is only our envelope.
     response_queue, admin_queue: format names; empty for none.
@@ -204,8 +209,8 @@ class Answer(NamedTuple):
     reason: one line; for a business error it begins with the service code.
     retry_after_s: the minimum number of seconds until the next attempt, as requested by the consumer.
     cause: for a system error, a word that is the same for all failures with this cause.
-    is_unseen: whether the consumer has not seen the message, so that the message cannot be the cause.
-    is_in_doubt: whether it is unknown if the consumer has processed the message.
+    is_unseen: True if the consumer has not seen the message, so that the message cannot be the cause.
+    is_in_doubt: True if nobody knows whether the consumer has processed the message.
     """
 
     attempt: Attempt

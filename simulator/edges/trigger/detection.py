@@ -1,8 +1,8 @@
 """Carries out the three steps of mqproto/edge/exactlyonce.py for the messages of one queue.
 
-The order of the steps keeps the promise: a message is STARTED on disk before its consumer is called, and its outcome is
-in the history before it leaves its queue. If a program dies in between, the message is not processed again unless a
-resolver or an operator says so.
+The order of the steps prevents a message from being processed twice unnoticed. A message is STARTED on disk before its
+consumer is called, and its outcome is in the history before the message leaves its queue. If a program dies in between,
+the message is not processed again unless a resolver or an operator says so.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Found(NamedTuple):
     attempt: the number of this attempt: the delivery count or, if that is unknown, the higher of the counts in the
         history and in our memory.
     reason: why the message is not new, in one line.
-    doubt: why it is unknown whether a new message was processed after all, such as a call without an answer; otherwise
-        empty.
+    doubt: why a message with the verdict NEW may have been processed nevertheless, for example because a call had no
+        answer; otherwise empty.
     """
 
     verdict: Verdict | None
@@ -165,7 +165,8 @@ class Detection:
         need not wait for that, because until then it is STARTED there.
 
         Args:
-            outcome: why the message failed for good, or why it failed for now with an unknown result.
+            outcome: after FAILED_FOR_GOOD, why the message failed; after FAILED_FOR_NOW, why the message may have been
+                processed nevertheless. Otherwise empty.
             patient: whether this may wait to share a flush with the beginning of the next message.
 
         Raises:

@@ -29,7 +29,7 @@ from mqproto.simulator.client.talk import privacy
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
     """Return a copy of a message for an error queue.
 
-    If the body leaves no room for them, the reason or the whole note is left out.
+    If the body leaves too little room, the reason is left out or, if that is not enough, the whole note.
     """
     correlation = message.record.properties.correlation_id
     envelope = Envelope.of(message.extension)

@@ -146,8 +146,9 @@ class TriggerJudge:
         """Decide what happens to a message, and call its consumer if it is new.
 
         Args:
-            decided: called, if a history is used, when the consumer has processed the message, before the history has
-                this outcome. Later messages begin in the history in the same transaction as this outcome, or after it.
+            decided: if a history is used, called after the consumer has processed the message, and before this outcome
+                is written to the history. Messages that are begun from then on are written to the history in the same
+                transaction as this outcome, or later.
             patient: whether this may wait so that other messages that are being attempted can share its flush.
         """
         call = call_for(message, self._detection.epoch)

@@ -136,7 +136,7 @@ class Leadership:
         This is necessary because a process may be stopped at any point, and for any length of time.
 
         Args:
-            at_once: whether to ask the history in any case.
+            at_once: whether to ask the history even if it has confirmed this leader within the last lease.
 
         Raises:
             FencedError: another trigger has taken over.

@@ -37,7 +37,8 @@ class Resolution(NamedTuple):
     """A resolver's answer about a message.
 
     verdict: None if the resolver could not be asked.
-    reason: why the resolver could not be asked, or why the message is in doubt if the resolver did not say so itself.
+    reason: why the resolver could not be asked, or why the message counts as in doubt although the resolver did not
+        answer IN_DOUBT; otherwise empty.
     """
 
     verdict: Verdict | None
@@ -74,10 +75,10 @@ class HttpResolver:
 
 
 class PythonResolver:
-    """A resolver that is a Python function, of one of the two kinds that a consumer may be.
+    """A resolver that is a Python function, of either kind that a `PythonCallee` takes.
 
     Args:
-        parallel: the number of calls that may run at the same time.
+        parallel: how many calls may run at the same time.
     """
 
     def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:

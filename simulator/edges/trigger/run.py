@@ -287,9 +287,9 @@ class Meant(NamedTuple):
 
 
 async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
-    """Return what the names refer to, as soon as it is known.
+    """Return what the names refer to.
 
-    It may be that the only node that knows the queue is not running yet.
+    If a name is unknown, wait as long as a node that may know it is not running.
 
     Raises:
         UsageError: no node has such a queue, and all nodes that may have it are running; or a queue for copies does not

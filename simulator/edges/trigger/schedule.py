@@ -1,12 +1,11 @@
 """Decides which message a trigger attempts next, and when it leases another.
 
-Groups are ordered, and run in parallel.
+The messages of one group are attempted in order; different groups run in parallel.
 
 A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
 wait for it. If the queue then hands out a different message, the first one is no longer there. A message whose outcome
-is decided, and which is about to leave the queue, delays nothing, because the next message of its group is already
-leased by then. This module has no sockets and no clock: time is an argument, and the owner of a schedule reports
-events.
+is decided, and which is about to leave the queue, delays nothing, because the next message of its group has already
+been leased. This module has no sockets and no clock: time is an argument, and the owner of a schedule reports events.
 """
 
 from __future__ import annotations
@@ -59,10 +58,11 @@ class Schedule(Generic[Message]):
     """The messages that a trigger has leased, or has given back and will get again.
 
     Args:
-        parallel: the number of messages that are attempted at the same time, each from a different group.
-        leases: the number of messages that are leased at the same time. They are being attempted, are leaving, or wait
-            for their group or for a free place.
-        ahead: the number of waiting messages that may be from groups in which no message is being attempted.
+        parallel: how many messages may be attempted at the same time, each from a different group.
+        leases: how many messages may be leased at the same time. They are being attempted, are leaving, or wait for
+            their group or for a free place.
+        ahead: how many messages from groups in which no message is being attempted may be leased and wait for a free
+            place.
         in_order: whether all messages are one group. Then nothing is leased while a message that was rolled back is not
             yet due.
     """
@@ -86,7 +86,7 @@ class Schedule(Generic[Message]):
     def wants_lease(self, now_s: float) -> bool:
         """Return whether to request another lease.
 
-        Its message could be attempted if the message's group is free.
+        If so, the message that is leased can be attempted, provided that its group is free.
         """
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
@@ -138,7 +138,10 @@ class Schedule(Generic[Message]):
         return sorted(ready, key=lambda entry: entry.place)
 
     def _firsts(self) -> Iterator[_Entry[Message]]:
-        """Yield from each group the message being attempted, or else its first message that is not leaving."""
+        """For each group, yield the message that is being attempted.
+
+        If there is none, yield the group's first message that is not leaving, if there is one.
+        """
         for line in self._groups.values():
             staying = [entry for entry in line if entry.state is not _State.LEAVING]
             running = (entry for entry in staying if entry.state is _State.RUNNING)

@@ -1,14 +1,15 @@
-"""Reports over HTTP how messages ended: at a trigger, all of them; at a gateway, those whose producers ask.
+"""Reports over HTTP how messages ended.
 
-Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
+A trigger reports the ends of all its messages, and a gateway those that producers ask for. Each report is a `Trail`.
+Before a message leaves its queue, its trail is in the outbox of the document history
 (simulator/edges/history/outbox.py), so it outlives the program that sends it:
 
-    a trigger, with --hook                    a message ends ────────────────────────► due ──► told, or given up
+    a trigger, with --hook                    a message ends ─────────► due ──► told, or given up
     a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
 
-The URL that waits for an end is on disk with the message before the message's producer gets 200, and is armed soon
+The URL that is to get the report is on disk with the message before the message's producer gets 200, and is armed soon
 after. The end may come before the URL is armed; the later of the two events sends the report. When an operator sends a
-message again, the same URL waits for the end of the message's next life.
+message again, the same URL is armed for the end of the message's next life.
 
 A report is a JSON object, which is posted once if possible, by the rules for consumers. 200 to 299 means that it is
 delivered; a service code or a problem means that it is given up. After anything else it is posted again, with growing
@@ -102,10 +103,10 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """The facts about a message whose end a URL waits for.
+    """The facts about a message whose end will be reported to a URL.
 
     key: the key by which the message's trigger knows it.
-    given: its id from the producer, without the producer's name.
+    given: the id that the producer gave the message, without the producer's name.
     """
 
     queue: str
@@ -114,19 +115,19 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """Return the name under which the outbox has the end of a message, for a URL that waits for that end."""
+    """Return the name under which the outbox has the report to a URL about the end of a message."""
     return f"{message}/ended"
 
 
 def armed(message: str, about: About, url: str, sender: str) -> Hook:
-    """Return the hook that makes a URL wait for the end of a message."""
+    """Return the hook that arms a URL for the report about the end of a message."""
     return Hook(name_of(message), sender, url, msgspec.json.encode(about), state=Told.ARMED)
 
 
 async def tell_end(history: DocumentHistory, message: str) -> bool:
-    """Report the end of a message if the history knows that end and a URL waits for it.
+    """Report the end of a message if the history knows that end and a URL is armed for it.
 
-    Return whether both are the case.
+    Return whether the end was reported.
 
     Raises:
         HistoryError: the report may not have been stored.
@@ -145,10 +146,10 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Make the URL that waited for a message's end wait for the end of the message's next life.
+    """For a message that was sent again, arm the same URL for the end of the message's next life.
 
     Args:
-        again: the message's identifier in its next life.
+        again: the identifier that the message has in its next life.
         queue: the message's destination.
         key: the producer's id; empty for none.
 

@@ -56,7 +56,7 @@ PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.5
 """The number of seconds until an unavailable node or history is tried again."""
 RESIGN_S: Final = 2.0
-"""The number of seconds that a trigger that ends may take to resign."""
+"""The number of seconds that a trigger may take to resign when it ends."""
 AHEAD: Final = 3
 """The number of messages leased in addition to the one that is being attempted, if all messages are kept in order and a
 history is used.
@@ -174,7 +174,7 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop` is called, whenever this trigger leads.
+        """Serve the queue whenever this trigger leads, until `stop` is called.
 
         Reconnect whenever the node comes back.
 

@@ -41,7 +41,7 @@ PATIENCE_S: Final = 1.0
 After that, it continues or starts again.
 """
 FIRST_S: Final = 60.0
-"""The number of additional seconds that an attack may last until its first case is over.
+"""How many seconds longer an attack may last if its first case is not over in time.
 
 On a busy machine, that case may start late.
 """
@@ -137,9 +137,9 @@ class Ration:
 
 
 async def carry_out(order: AttackOrder) -> Spent:
-    """Attack or rehearse for the ordered time, or longer if no attacker has carried out a case by then.
+    """Attack or rehearse for the time in the order.
 
-    It then goes on until one case has been carried out, but for at most FIRST_S seconds.
+    If no attacker has carried out a case by then, continue until one has, but for at most FIRST_S more seconds.
     """
     ration, one_is_over = Ration(), trio.Event()
     counts = {

@@ -95,9 +95,10 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""The links that direct names need, because they lead straight to their node.
+"""The link that messages with direct names take, straight from their sender to the destination.
 
-If other links use TLS, these do, too.
+It is added only if the other links use TLS, and uses TLS, too. The routes keep all other messages on the way through
+the intermediate.
 """
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
@@ -181,7 +182,7 @@ class Chain(Rig):
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """Return how many messages reached, in the given period, the consumers that never pause."""
+        """Return how many messages reached the consumers that never pause, from `start_s` until `end_s`."""
         return sum(
             start_s <= message.at_s < end_s
             for queue, flow in self.flows.items()

@@ -1,9 +1,10 @@
 """One attack and its measurements.
 
-The load first runs alone, then together with the attack, then until all of it has arrived.
+The load first runs alone, and then together with the attack. At the end, the round waits until all messages of the load
+have arrived.
 
-While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. Messages
-are sent as fast as others arrive. So the load's rate shows what the attack costs the nodes, without the cost of the
+While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. A message
+is sent each time that one arrives. So the load's rate shows what the attack costs the nodes, without the cost of the
 attackers on the same machine.
 """
 
@@ -33,7 +34,7 @@ from mqproto.wire import guid_text
 ALONE_SHARE: Final = 0.5
 """The time for which the load first runs alone, as a share of the attack's duration."""
 SETTLED_S: Final = 0.3
-"""The number of seconds that the load has to get going before its rate is measured."""
+"""The number of seconds for which the load runs before its rate is measured."""
 LOOK_S: Final = 0.5
 """The number of seconds between two requests for the queues of the attacked node."""
 UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes

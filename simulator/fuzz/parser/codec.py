@@ -1,16 +1,20 @@
-"""The judge of our own codec. It checks some properties of every packet, and slower ones of a few packets.
+"""The judge of our own codec.
+
+It checks some properties of every packet, and slower ones of a few packets.
 
 For every packet, the judge checks that, within the time and the memory that the fuzzer allows:
 - the generated code reads the packet or refuses it with one of its REFUSALS, and so does the code
   that only checks;
 - the record that was read is written as the same bytes, and PacketBuffer finds exactly this packet
   in them.
-For the first packets that take a new way through the codec, and for one in ONE_IN of the others,
+For the first packets that take a new path through the codec, and for one in ONE_IN of the others,
 it also checks that:
-- the reference agrees, either field by field, including padding and reserved bits, or with a
-  WireFormatError that has the same text; and that the reference writes the same bytes.
+- the reference reads the same record, including padding and reserved bits, and writes the same
+  bytes; or, if the generated code refuses the packet, the reference refuses it with a
+  WireFormatError.
 For a quarter of these packets, because it takes long, it also checks that:
-- `inspect_packet` shows each byte once, and gives the same verdict;
+- `inspect_packet` shows each byte once, and gives the same verdict, with the text of that
+  WireFormatError;
 - reading takes little memory (see MEMORY_BYTES).
 """
 
@@ -44,7 +48,7 @@ from mqproto.wire.schema.refused import REFUSALS
 FIRST: Final = 16
 """For each way through the codec, the number of packets that are also read by construct."""
 ONE_IN: Final = 256
-"""After the FIRST packets of a way, one packet in this many is also read by construct."""
+"""After the FIRST packets that take the same path, one in this many is also read by construct."""
 MEMORY_BYTES: Final = 128 * 1024
 """The memory, in bytes, that reading a packet may take in addition to eight times the packet's size."""
 

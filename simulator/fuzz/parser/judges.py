@@ -1,7 +1,7 @@
 """Judges, which decide whether a parser handled some bytes well.
 
-A judge returns a verdict, which represents the way that the bytes took through the parser. It raises each finding as an
-exception. `Foreign` judges any function; codec.py has the judge of our own codec.
+A judge returns a value that stands for the path that the bytes took through the parser. Any exception that it raises is
+a finding. `Foreign` judges any function; codec.py has the judge of our own codec.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class Judge(Protocol):
     counts: Counter[str]
 
     def judge(self, data: bytes) -> Hashable:
-        """Return the way that these bytes took; a fuzzer keeps the bytes if this way is new. Any exception is a
-        finding."""
+        """Return the path that these bytes took through the parser. Any exception is a finding.
+
+        A fuzzer keeps the bytes if the path is new.
+        """
 
     def judge_again(self, data: bytes) -> None:
         """Ask every question about these bytes, in order to repeat a finding or to minimize it."""

@@ -19,8 +19,9 @@ LARGEST_WRITING: Final = 65_536
 size, too.
 """
 TIMES: Final = (2, 3, 17, 130, 1_000)
-"""The numbers of times that a part is repeated: enough to exceed small limits, and the nesting depth that readers
-allow.
+"""How many times a part may be repeated.
+
+This is enough to exceed small limits, and the nesting depth that readers allow.
 """
 _NUMBERS: Final = (
     0,

@@ -84,10 +84,10 @@ class Program:
         return BURST * self.block
 
     def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the ways of the packets, up to the first one that shows a fault, and then that fault.
+        """Return the path that each packet took, up to the first packet that shows a fault.
 
-        If the program reads many packets, that packet is run again alone. If it then shows no fault, the fault of the
-        whole run is returned.
+        The last item is then that fault. If the program reads in a loop, the faulty packet is run again alone. If it
+        then shows no fault, the fault of the whole run is returned.
         """
         ended = self._run(packets)
         if self._is_well(ended):
@@ -136,7 +136,7 @@ class Program:
         return is_its_own and not SANITIZER.search(ended.stderr.decode("utf-8", "replace"))
 
     def _ways(self, packets: Sequence[bytes], ended: subprocess.CompletedProcess[bytes]) -> list[Hashable]:
-        """Return the way of each packet.
+        """Return the path that each packet took through the program.
 
         Raises:
             Broken: the program shows a fault.

@@ -104,9 +104,10 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Return whether the peer serves us but holds up the attackers' host, because it limits the share of each host.
+        """Return whether the peer serves us but makes the attackers' host wait.
 
-        Return False if we have no address that counts as another host.
+        A peer may do so to limit the share of its resources that one host gets. Return False if we have no address that
+        counts as another host.
         """
         if not self._place.source or await self.check() is not None:
             return False

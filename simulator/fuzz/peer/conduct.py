@@ -60,8 +60,8 @@ class Fault:
 class Stage(Enum):
     """The state of a session, as the peer must see it once it has read our packets.
 
-    REFUSED means that the peer refused the session or should have, or that we did; CLOSED means that the peer has to
-    close the connection.
+    REFUSED means that the peer or we refused the session, or that the peer should have refused it. CLOSED means that
+    the peer has to close the connection.
     """
 
     WAITING_EC_MSG = "before EstablishConnection"
@@ -194,7 +194,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """Record that the peer must close the connection from now on. Only the first reason is kept."""
+        """Record that the peer now has to close the connection. Only the first reason is kept."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED

@@ -23,14 +23,15 @@ AGAIN_S: Final = 0.05
 """The time, in seconds, between two attempts to reach a peer that has crashed."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
-"""While a case is shrunk, we wait for the peer this many times as long as the canary's slowest acknowledgment took.
+"""While a case is shrunk, `patience_s` is this many times the canary's slowest acknowledgment time.
 
-We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience.
+It is then at least QUICK_S, and at most its usual value, which it has again at the end.
 """
 
 NAMES: Final = 8
-"""The maximum number of identities under which the smallest case is sent, each time with the whole patience, until it
-shows the fault.
+"""The maximum number of identities under which the smallest case is sent until it shows the fault.
+
+Each time, we wait for the peer for the whole `patience_s`.
 """
 
 OWN: Final = (PeerFailure.HANGS, PeerFailure.WRONG)
@@ -135,7 +136,7 @@ class Investigation:
         self._findings.add(FuzzFinding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make a case smaller while it still shows the same fault; keep it byte for byte as it last showed the fault.
+        """Make a case smaller while it shows the same fault; keep exactly the bytes that last showed it.
 
         A mutation may move the identity's bytes into a field that matters, so that only some identities show the fault.
         """

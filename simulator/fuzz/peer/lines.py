@@ -30,7 +30,7 @@ OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 """The connection errors that say nothing about the peer, because we ourselves have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""The number of times that we wait for the whole patience while our host is held up, before we call it a fault."""
+"""While our host is held up, we wait this many times `patience_s` before we report a fault."""
 DEAF_PATIENCE_S: Final = 1.0
 """The time, in seconds, for which we try to send on a connection that we do not read. The peer may rightly stop reading
 it, too.
@@ -43,9 +43,10 @@ async def never() -> bool:
 
 @dataclass(slots=True)
 class Place:
-    """The peer's address, and our patience with the peer.
+    """The peer's address, and how long we wait for the peer.
 
-    A peer may limit the share of one host. The patience then counts from the start of our turn.
+    A peer may limit the share of its resources that one host gets. `patience_s` then counts from the time when it is
+    our host's turn.
 
     where: the peer's address in the form that `socket.connect` takes.
     server: the peer's queue manager, once it is known.
@@ -130,7 +131,7 @@ class JudgedLine:
         return self.conduct.fault
 
     async def _sent(self, data: memoryview) -> int:
-        """Send bytes. Return how many of them the peer, or our system, has taken; 0 if neither takes any for too long.
+        """Send bytes. Return how many of them the peer, or our system, took in time; 0 if it took none.
 
         Raises:
             OSError: the peer has closed the connection.

@@ -86,9 +86,9 @@ def _large(queue: str | int, kind: str) -> bytes:
 
 @lru_cache(maxsize=4)
 def nearly_whole(queue: str) -> tuple[bytes, bytes]:
-    """Return a packet of nearly 4 MiB without its last 100 bytes, as two parts: the headers, and the rest of the body.
+    """Return a packet of nearly 4 MiB that lacks its last 100 bytes.
 
-    Only the first part contains marks.
+    It is in two parts: the headers, and the body without these bytes. Only the first part contains marks.
     """
     packet = _large(queue, "express")
     return packet[:512], packet[512:-100]

@@ -27,15 +27,15 @@ FAR: Final = 0x7FFFFFFF
 class Speaker(ABC):
     """The speaker of forgeries, and its target.
 
-    caller: the queue manager that the speaker presented.
+    caller: the speaker's own queue manager.
     name: the queue manager in whose name it speaks.
     target: the queue manager that it called.
     notes: a queue of the target.
     orders: the queues of the target that take transactions.
     lives_s: the TimeToBeReceived of messages, in seconds.
     own_body: the body of messages in the speaker's own name.
-    body: the body of messages in the presented name.
-    many: the number of messages that the speaker sends in the presented name.
+    body: the body of messages in the name of `name`.
+    many: how many messages the speaker sends in the name of `name`.
     """
 
     caller: Guid
@@ -50,7 +50,7 @@ class Speaker(ABC):
     many: int = 20
 
     def number(self, place: int) -> int:
-        """Return one of the speaker's own MessageIDs. `place` distinguishes several of them."""
+        """Return one of the speaker's own MessageIDs. `place` says which one."""
         return place
 
     def end(self) -> MessageClass:
@@ -142,10 +142,10 @@ def confirms_through(speaker: Speaker) -> Iterable[Packet]:
 
 
 def visits(speaker: Speaker) -> Iterable[Packet]:
-    """Send a note, the first message of a sequence of orders, and a message after a gap in that sequence, all in the
-    speaker's own name.
+    """Send messages in the speaker's own name: a note, and two orders to each order queue.
 
-    The note asks for an acknowledgment of its arrival, to be sent to an unknown host.
+    The note asks for an acknowledgment of its arrival, to be sent to an unknown host. The first order begins a
+    sequence, and the second one leaves a gap in that sequence.
     """
     answer = {"admin_queue": rf"OS:{MADE_UP}\private$\replies", "acknowledgments": ACKNOWLEDGE_ARRIVAL}
     yield speaker.message(

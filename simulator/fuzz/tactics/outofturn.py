@@ -41,7 +41,7 @@ PARTS: Final = (bytes(70_000), bytes(700_000))
 """The possible continuations of a packet that is never finished."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""In the large form of a tactic, the number of checks whether others are served.
+"""How many times the large form of a tactic checks whether others are served.
 
 Meanwhile, all connections stay as they are.
 """
@@ -173,7 +173,7 @@ def _same_again(talk: Talk) -> str:
 
 
 def _cut_short(talk: Talk) -> str:
-    """Half a packet, followed by silence while others must be served."""
+    """Half a packet, followed by silence. Meanwhile, others must be served."""
     kind = talk.dice.choice(("EstablishConnection", *MESSAGES))
     if kind == "EstablishConnection":
         talk.request()
@@ -205,7 +205,7 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """All that a stranger may leave unfinished: sessions with most of a 4 MiB packet, and connections."""
+    """As many sessions with most of a 4 MiB packet, and other connections, as one stranger may have."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):

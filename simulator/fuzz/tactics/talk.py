@@ -29,7 +29,7 @@ IDENTITY_COUNT: Final = 256
 of them and its sequences.
 """
 NUMBERS_EACH: Final = 128
-"""The number of message numbers that are reserved for each case."""
+"""How many message numbers are reserved for each case."""
 BURST: Final = 500
 """The number of small packets that are sent in one piece."""
 
@@ -53,8 +53,9 @@ class PeerTarget:
 
 
 def identity_of(target: PeerTarget, seed: int, name: str) -> Guid:
-    """Return a queue manager to present. It differs from run to run, because a peer remembers the numbers of old
-    messages.
+    """Return the GUID of a queue manager that we claim to be.
+
+    It differs from run to run, because a peer remembers the numbers of old messages.
     """
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 

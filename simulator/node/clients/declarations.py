@@ -119,8 +119,9 @@ class QueueAdministration:
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return the protection that a queue is to demand of messages. Settings that the wish does not mention stay as they
-    are.
+    """Return the protection that a queue will demand of messages.
+
+    Settings that the request does not mention stay as they are.
 
     Raises:
         UsageError: one of the words is unknown.

@@ -6,9 +6,9 @@
 The line about an operator's order is written before the batch with the order is committed, so nothing happens without a
 named author. A process that dies in between leaves a line about something that did not happen.
 
-Clients send and receive thousands of times a second. So the first operation of each kind and queue on a connection gets
-its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts.
-A node that is killed loses the counts since the last line.
+Clients send and receive thousands of times a second. So, for each connection, only the first operation of each kind on
+each queue is logged at once, and later ones are counted. The counts are logged once a minute, and at the end of the
+connection. A node that is killed loses the counts since they were last logged.
 
 Reading is not logged. Requests that are refused because the client may only look are logged in the same way, as
 `not-allowed`. The author is the process at the other end of the Unix domain socket. The kernel names it, so nobody can
@@ -40,8 +40,9 @@ EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"
 TELL_S: Final = 60.0
 KINDS: Final = 64
-"""The maximum number of pairs of operation and queue that are counted for a connection at a time. Beyond it, the oldest
-count is logged.
+"""The maximum number of counts that a connection has, one for each operation on each queue.
+
+If there would be more, the oldest count is logged and dropped.
 """
 NAME_CHARACTERS: Final = 200
 """The maximum number of characters of a queue's name, or of a program, in a line."""

@@ -34,7 +34,7 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""The number of messages of a queue that are searched for copies, and for messages to one of several destinations."""
+"""How many messages of a queue are examined to find copies, or messages to one of its destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
@@ -162,7 +162,7 @@ class Operators:
         return Explanation(self.status(names + towards_node), messages)
 
     def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
-        """Return the first messages of each of these queues, in the order in which they will leave it."""
+        """Return the first messages of each of these queues, in the order in which they will leave the queue."""
         places = self._core.whereabouts()
         messages: list[MessageStatus] = []
         unstored: dict[str, list[Found]] = {}
@@ -317,15 +317,16 @@ class Operators:
         return [keys[message] for message in wanted]
 
     def _meant(self, text: str) -> list[str]:
-        """Return this node's queue that the text names; if there is none, return the outgoing queues that it names."""
+        """Return this node's own queue if the text names one; otherwise the outgoing queues that it names."""
         try:
             return [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             return self._outgoing(text)
 
     def _outgoing(self, text: str) -> list[str]:
-        """Return the names that the queue manager gives to the outgoing queues that the text means; there is at least
-        one.
+        """Return the queue manager's names for the outgoing queues to which the text refers.
+
+        There is at least one.
         """
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)

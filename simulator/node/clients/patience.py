@@ -12,8 +12,9 @@ import trio
 from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
-"""The number of deadlines, beyond twice the number of waiting receives, that are kept before those of ended receives
-are removed.
+"""How many deadlines may be kept in excess of twice the number of waiting receives.
+
+If there are more, the deadlines of ended receives are removed.
 """
 
 

@@ -1,18 +1,19 @@
 """Remembers the outcomes of invokers' last numbered operations, even across restarts of the node.
 
 An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has invoked
-enough further operations, or has been away for long. A client that lives in one process may be away for minutes, and a
-client with a journal for a month.
+enough further operations, or has been away for too long. A client that lives in one process may be away for minutes,
+and a client with a journal for a month.
 
 A forgotten invoker learns this when it comes back, and performs nothing again. So each invoker has a birth, which the
 node gives it before its first operation: the identity of this store, and the time on the node's own clock. For each
-kind of invoker, the store keeps the latest birth of a forgotten invoker. A remembered invoker that was born no later
-than this keeps a row, even if it has invoked nothing. So an invoker without a row was forgotten if it was born no later
-than this, or with another store; otherwise it is new.
+kind of invoker, the store keeps the latest birth of any forgotten invoker. If a remembered invoker's birth is not later
+than that, the invoker keeps a row, even if it has invoked nothing. So an invoker without a row was forgotten if its
+birth is not later than the kept one, or is from another store; otherwise the invoker is new.
 
-An invoker may show no birth, because the specification has none. It is remembered if it continues where the invoker of
-that name stopped. This is decided by its first operation, and by its next operation identifier if it gives one. A new
-operation never gets an old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
+An invoker may show no birth, because the specification does not have births. It is remembered if it continues where the
+invoker of that name stopped. This is decided by its first operation, and by its next operation identifier if it gives
+one. A new operation never gets an old outcome: an invoker that has lost count begins with 0, and then nothing is
+remembered.
 
 A restored store forgets all invokers, and counts as another store from then on: it does not know which of their later
 operations were performed.
@@ -43,9 +44,7 @@ INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """The interval, in seconds, at which a node looks for invokers that have not come back."""
 SEEN_S: Final = 3_600
-"""After a crash of the node, the maximum time, in seconds, by which a lasting invoker's last contact may be dated too
-early.
-"""
+"""After a crash, a lasting invoker's last contact may be dated up to this many seconds too early."""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
@@ -183,9 +182,10 @@ class Performers:
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
     def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
-        """Return the identifier of the next operation of a connected invoker that has lost count, and the remembered
-        outcomes. A node performs none of these operations again after a crash, so the answer stays true across a
-        restart.
+        """Tell a connected invoker that has lost count what the node remembers.
+
+        Return the identifier of the invoker's next operation, and the remembered outcomes. A node performs none of the
+        remembered operations again, even after a crash, so the answer stays true across a restart.
         """
         known = self._known.get(invoker)
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)

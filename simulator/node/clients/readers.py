@@ -65,7 +65,7 @@ def listening_for_readers(
     The socket file stays after the node has ended, because it marks the folder as one for readers.
 
     Raises:
-        UsageError: there is no such group, this user may not give it anything, or the folder is unusable.
+        UsageError: there is no such group, this user may not give files to the group, or the folder is unusable.
     """
     path = places.reading_socket(folder, node)
     places.check_length(path, "name a shorter --readers-folder")

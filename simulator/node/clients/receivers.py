@@ -20,8 +20,8 @@ class OpenReceive(NamedTuple):
 
     client: a number that distinguishes connections.
     since_s: the time, in UTC, at which this connection first received from the queue.
-    messages: the number of messages that the receive was given; 0 while it is waiting.
-    given_s: the time, in UTC, at which it was given them; of no meaning while it is waiting.
+    messages: how many messages the receive was given; 0 while it is waiting.
+    given_s: the time, in UTC, at which it was given them; meaningless while it is waiting.
     """
 
     client: int

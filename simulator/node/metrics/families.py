@@ -25,8 +25,9 @@ LOCAL_LISTED: Final = 500
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""The number of queues whose histograms, with about 300 series in all, are written at a time. Other tasks wait
-meanwhile.
+"""How many queues have their histograms written at a time, about 300 series in all.
+
+Other tasks wait meanwhile.
 """
 
 

@@ -45,7 +45,8 @@ class Consumer:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: the name of the queue.
-        moods: dice for pauses, during which messages pile up, and for rollbacks; None for neither.
+        moods: the random generator that decides when the consumer pauses, so that messages pile up, and when it rolls
+            back; None if it does neither.
     """
 
     def __init__(

@@ -130,11 +130,12 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Let producers send evenly over `span_s`. On a slow machine, messages that are still unsent `patience_s` later are
-    dropped.
+    """Let producers send evenly over `span_s`.
+
+    On a slow machine, messages that are still unsent `patience_s` later are dropped.
 
     Returns:
-        False if, after `span_s`, a whole `patience_s` passed without an accepted message before the
+        False if no message was accepted during a whole `patience_s`, after `span_s` and before the
         producers were done; otherwise True.
     """
     idle = False

@@ -49,11 +49,12 @@ earlier calls for it.
 
 
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
-    """Return a script with a cue for each message's first call, its second call, and so on. After the last cue, the
-    consumer accepts the message.
+    """Return a script with a cue for each message's first call, its second call, and so on.
 
-    only: the number of the only message to which the cues apply; the message's body ends with its number. None means
-        every message.
+    After the last cue, the consumer accepts the message.
+
+    only: if given, the cues apply only to the message whose body ends with this number; None if they apply to every
+        message.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:

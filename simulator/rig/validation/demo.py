@@ -76,7 +76,7 @@ first line is used again.
 """
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
-"""The time, in seconds, after the last message was handed in within which all owed messages must arrive."""
+"""All owed messages must arrive within this many seconds after the last message was handed in."""
 LINGER_S: Final = 1.0
 """The time, in seconds, for which to wait for messages that must not come."""
 BEAT_S: Final = 0.05
@@ -243,8 +243,9 @@ class EdgesDemo(EdgeRig):
             await trio.sleep(BEAT_S)
 
     async def _dead_letters(self) -> set[str]:
-        """Return all transactional dead letters of the first node, which are received because a peek might show only
-        some.
+        """Receive all transactional dead letters of the first node, and return their identifiers.
+
+        They are received because a peek might show only some.
         """
         letters = set[str]()
         async with self.connect("sender") as client:

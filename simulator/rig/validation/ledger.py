@@ -38,7 +38,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Return the abandoned message of which this message, from an error queue, is a copy."""
+        """Return the message that the trigger has given up, from its copy in an error queue."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)

@@ -23,9 +23,9 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""The possible fields for the contents of a message, and the field for why it cannot be read.
+"""The fields for the contents of a message, and the field that says why they cannot be read.
 
-A line has those that apply to its message.
+A line has only the fields that apply to its message.
 """
 SHOWN: Final = 60
 """The number of characters of a wrong field that an error text quotes."""

@@ -128,9 +128,10 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
 
 
 def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> None:
-    """Remove messages that their destination has acknowledged, although the record that removed them is lost.
+    """Remove messages that are still stored although their destination has acknowledged them.
 
-    A sequence never looks at numbers before the acknowledged one, so nothing else would remove them.
+    The record that removed them is lost. A sequence never looks at numbers before the acknowledged one, so nothing else
+    would remove them.
     """
     numbers = tables.db.execute("SELECT queue, base + last_ack FROM outgoing_sequence").fetchall()
     for queue, acknowledged in numbers:

@@ -383,8 +383,9 @@ def _without_a_queue(found: Salvage) -> Counter[int]:
 def _readable(
     db: sqlite3.Connection, first: int, last: int, failures: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield, in order, the messages with these keys that SQLite can read. Unreadable ranges are halved until nothing
-    but unreadable messages is left out.
+    """Yield, in order, the messages with these keys that SQLite can read.
+
+    A range that cannot be read is halved, again and again, until only unreadable messages are left out.
 
     Each failure to read lowers the number in `failures`. When it reaches 0, the rest is left out.
     """

@@ -1,21 +1,22 @@
-"""Decides whether a store is the last one that was here. Its life continues, or a new life begins, or the store is
-refused.
+"""Decides whether a store is the one that was last seen here.
 
-    file of the life   store                                                what it is
-    none               none                                                 a first life
-    there              none                                                 moved away or lost: a new life
-    there, at home     of the same life, no earlier record, the same file   the same life goes on
-    there, at home     of an earlier life or record, or another file        restored: a new life
-    there, elsewhere   there                                                a copy: refused until it is adopted
-    none               says that it lives here                              restored, perhaps: a new life
-    none               says that it lives elsewhere                         a copy: refused
-    damaged            there, at home according to itself                   restored, perhaps: a new life
+Its life continues, or a new life begins, or the store is refused.
 
-A store whose folder was renamed is at home: machine and file are the same, and the old name leads nowhere.
+    file of the life   store                                    conclusion
+    none               none                                     a first life
+    there              none                                     moved away or lost: a new life
+    there, at home     same life, no earlier record, same file  the same life continues
+    there, at home     earlier life or record, or another file  restored: a new life
+    there, elsewhere   there                                    a copy: refused until it is adopted
+    none               says that it lives here                  possibly restored: a new life
+    none               says that it lives elsewhere             a copy: refused until it is adopted
+    damaged            says that it lives here                  possibly restored: a new life
 
-First the file records, on disk, that a life is about to begin. The life begins with the queue manager's first
-transaction, which contains its number. The file is updated after the log. So after a kill at any instant, either the
-life has yet to begin, or the same store is one life ahead of the file.
+A store whose folder was renamed is at home: machine and file are the same, and the old path no longer exists.
+
+Before a life begins, the file records, on disk, that it is about to begin. The life begins with the queue manager's
+first transaction, which contains the number of the life. The file is updated after the log. So after a kill at any
+moment, either the life has not begun, or the same store is one life ahead of the file.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ CIRCLE: Final = 2**32
 APART: Final = 2**30
 """The minimum distance, in either direction, between the last known MessageID and the first new one."""
 FREE: Final = 2**30
-"""The number of MessageIDs, from the first new one on, that no waiting message should have.
+"""How many consecutive MessageIDs, from the first new one on, no waiting message should have.
 
-It is reduced if that is impossible.
+If no run of this length is free, a shorter one is used.
 """
 
 
@@ -300,7 +301,10 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
 
 
 def _free_ranges(distances: list[int], free: int) -> list[range]:
-    """Return the ranges of distances from the last MessageID at which this many unused numbers begin."""
+    """Return the numbers at which a run of `free` unused MessageIDs can begin.
+
+    They are ranges of distances from the last MessageID.
+    """
     ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
     for distance in distances:
         ranges.append(range(begin, min(end, distance - free + 1)))

@@ -1,9 +1,9 @@
-"""The file of a store's life, `a.life` next to `a.sqlite`. It has the last known state of the store, even if another
-store takes its place.
+"""The file of a store's life, `a.life` next to `a.sqlite`. It has the last known state of the store.
 
-The file is not part of the store. A copy or a backup of `a.sqlite*` does not include it. So the file stays when the
-store is restored or moved away, and can be compared with the store (identity.py). It is written after each commit,
-without a flush. So after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
+The file keeps that state even if another store replaces this one. It is not part of the store: a copy or a backup of
+`a.sqlite*` does not include it. So the file stays when the store is restored or moved away, and can be compared with
+the store (identity.py). It is written after each commit, without a flush. So after a kill it is exact; after a power
+loss it may be behind the log, but never ahead of it.
 """
 
 from __future__ import annotations

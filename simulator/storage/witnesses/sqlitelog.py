@@ -1,11 +1,11 @@
-"""Checks, by the header of SQLite's log (`a.sqlite-wal`), whether the log belongs to a store's tables, before SQLite
-reads it.
+"""Checks whether SQLite's log (`a.sqlite-wal`) belongs to a store's tables, before SQLite reads it.
 
 SQLite accepts any undamaged log next to the tables. A log of another store, or from an earlier moment, would mix its
-pages with those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by one each
-time the log is restarted, and the second is drawn at random each time. SQLite removes its log when a store is closed,
-and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps it. In
-this way, the first salt grows for as long as the store exists. The witness has the salts that were last seen.
+pages with those of the tables. The log's header shows whether it belongs to them. The header has two salts
+(https://sqlite.org/walformat.html): the first grows by one each time the log is restarted, and the second is drawn at
+random each time. SQLite removes its log when a store is closed, and would choose both salts of the next log at random.
+So we write the header of the next log, and SQLite keeps it. In this way, the first salt grows for as long as the store
+exists. The witness has the salts that were last seen.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Its lowest bit is set in a log whose checksums are computed over big-endian word
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""A limit: a log has been restarted fewer times than this since the witness on disk was written.
+"""A log is refused if it was restarted this many times or more since the witness on disk was written.
 
 The log is restarted whenever it reaches about 4 MiB.
 """
 
 
 class Salts(NamedTuple):
-    """Identifies SQLite's log between two of its restarts.
+    """The salts of SQLite's log, which identify it until it is restarted.
 
-    number: how often the log has been restarted, counted from a random number, modulo 2^32.
+    number: a random number plus how many times the log has been restarted, modulo 2^32.
     drawn: a random number.
     """
 

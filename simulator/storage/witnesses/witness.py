@@ -1,10 +1,10 @@
-"""The witness of a log: the number of the newest record that was reported to be on disk, and the last salts of SQLite's
-log.
+"""The witness of a log: the number of its newest record, and the last salts of SQLite's log.
 
-It is a file next to the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
-records are missing at its end. The witness is written after each flush of the log, and is not flushed itself. So after
-a kill it is exact; after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables
-move their mark, so it is never behind the tables. The salts are explained in sqlitelog.py.
+The record is the newest that was reported to be on disk. The witness is a file next to the log, `a.sqlite-witness`.
+From the log alone, nobody can tell whether records are missing at its end; the witness shows that. It is written after
+each flush of the log, and is not flushed itself. So after a kill it is exact; after a power loss it may be behind the
+log, but never ahead of it. It is flushed before the tables record that the log now begins at a later record, so it is
+never behind the tables. The salts are explained in sqlitelog.py.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ def draw_attacks(
 def draw_visits(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """Draw strangers that begin their own sequences in queues to which nodes also send.
+    """Draw strangers that send sequences of their own to queues to which nodes also send.
 
-    As a result, a sequence loses its place.
+    A node remembers only `strangers_sequences` sequences of strangers. So it may forget an older one.
     """
     value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
     for burst in bursts:

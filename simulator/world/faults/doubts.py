@@ -18,7 +18,7 @@ SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to rece
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world out of five, make all nodes, or about half of them, give up sent messages that expire."""
+    """In one world out of five, make all nodes, or about half, give up messages that expire after sending."""
     if dice.randrange(5):
         return ()
     return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))

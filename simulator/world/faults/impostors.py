@@ -39,7 +39,7 @@ from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 CROWD: Final = 10
 """The number of sessions that a crowd opens. It is more than a node allows one known queue manager."""
 AGAIN_MS: Final = 700
-"""The time, in milliseconds, between two repetitions of a plot that is repeated."""
+"""The interval, in milliseconds, at which a plot that goes on repeats its packets."""
 
 
 class Standing(Enum):
@@ -52,7 +52,7 @@ class Standing(Enum):
     NEIGHBOUR = auto()
     """From the address and with the GUID of a node, so that the stranger passes for that node.
 
-    It speaks in the name of a third node, whose messages do not come through the node that it passes for.
+    The stranger speaks in the name of a third node, whose messages do not come through the impersonated node.
     """
 
 
@@ -119,7 +119,7 @@ def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
 
 
 def sent_as(message: Message) -> LastSent:
-    """Return a message of a sequence in the form that a forged acknowledgment uses to name it."""
+    """Return the fields by which a forged acknowledgment identifies a message of a sequence."""
     assert message.place is not None
     (time_stamp, ordinal), number = message.place
     message_id = int.from_bytes(message.identity[16:], "little")

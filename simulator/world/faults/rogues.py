@@ -223,9 +223,9 @@ class Sparing:
             self._transports.touch(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
-        """Acknowledge at most 32 recoverable messages.
+        """Send an acknowledgment for a range of at most 32 recoverable messages.
 
-        They begin with the first one that is missing or has not been named yet.
+        The range begins with the first message that is missing or has not been acknowledged yet.
         """
         data = session.data
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF

@@ -23,7 +23,10 @@ from mqproto.turn.effects import QueueKind
 DETOUR_MS: Final = 300
 """The time, in milliseconds, from the blocking of a route to the choice of another one."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
-"""The queues whose messages may be damaged. Messages that wait for a FinalAck have already arrived."""
+"""The kinds of queues whose messages may be damaged.
+
+FINAL is not among them, because messages that wait for a FinalAck have already arrived.
+"""
 ASKED: Final = 4
 """The number of times that a curious operator asks for the state."""
 LATE_MS: Final = 100
@@ -81,8 +84,8 @@ def die_at_start(world: World, fault: Fault) -> bool:
 def put_back(world: World, fault: Fault) -> bool:
     """The node's store is copied while the node is down for a moment. Later, the copy replaces the store.
 
-    If `value` is odd, the store is moved away instead, and the node begins with an empty one. Promises for messages
-    that were accepted before that are void; promises for later messages hold.
+    If `value` is odd, the store is moved away instead, and the node begins with an empty one. In both cases, promises
+    for messages that were accepted earlier are void; promises for later messages hold.
     """
     machine = world.machines[fault.where]
     if machine.node.core is None:
@@ -215,7 +218,10 @@ def reset(world: World, fault: Fault) -> bool:
 
 
 def stall(world: World, fault: Fault) -> bool:
-    """For a while, nothing arrives from either side; if `value` is 1 or 2, nothing arrives from that side."""
+    """For a while, nothing arrives from one side of the link, or from both.
+
+    `value` is 1 or 2 for one side, and 0 for both.
+    """
     line = world.lines[fault.where]
     until_ms = fault.at_ms + fault.for_ms
     for number, name in enumerate(line.stalled_until_ms, 1):

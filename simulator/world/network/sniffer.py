@@ -1,9 +1,10 @@
-"""A sniffer of a world, which sees all frames of all links, each at the moment when it leaves its sender.
+"""A sniffer of a world, which sees all frames of all links as they leave their senders.
 
-It is at the place where every node's packets pass as they leave, like a sniffer on the loopback of one machine. A
-link's delay comes later. So the sniffer sees data that left its sender even if the connection broke before the data
-arrived, and it sees an acknowledgment when the acknowledged data has arrived. The network does not lose segments, so
-the sniffer never sees a segment twice. Late data was stalled, and data that never arrives is never acknowledged.
+The sniffer is at the place that all packets pass as they leave their nodes, like a sniffer on the loopback of one
+machine. A link delays packets only after this place. So the sniffer sees data that left its sender even if the
+connection broke before the data arrived. It sees an acknowledgment when the acknowledged data has arrived. The network
+does not lose segments, so the sniffer never sees a segment twice. Data that is acknowledged late was stalled, and data
+that never arrives is never acknowledged.
 
 Its clock is the world's, in whole milliseconds. Nothing here uses dice or decides anything, so a world runs in the same
 way whether it is watched or not.
@@ -143,8 +144,8 @@ class Talk:
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
         """Record that bytes arrive. `wanted` says whether a program still reads them.
 
-        If their sender reset the connection, the reset arrives after them. Anything that the receiver sends before the
-        reset arrives acknowledges the bytes.
+        If their sender has reset the connection, the reset arrives after the bytes. Until then, everything that the
+        receiver sends acknowledges the bytes.
         """
         if self._reset or not size_bytes:
             if wanted and receiver not in self._reset:
@@ -165,8 +166,8 @@ class Talk:
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
         """Record that the FIN arrives, after everything that the other side sent.
 
-        A receiver that has already sent its own FIN acknowledges it. Otherwise, if `wanted` is set, the receiver sends
-        its FIN with the acknowledgment; if not, it resets the connection.
+        A receiver that has already sent its own FIN only acknowledges the one that arrives. Otherwise, if `wanted` is
+        set, the receiver sends its FIN with the acknowledgment; if not, it resets the connection.
         """
         if self._reset:
             return

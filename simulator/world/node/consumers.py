@@ -12,7 +12,7 @@ from mqproto.simulator.world.scenarios.traffic import Message
 
 
 class Application:
-    """A consumer at work; `receive` takes the messages that it has received for good."""
+    """A consumer at work. It passes the messages whose receipt it has committed to `receive`."""
 
     def __init__(
         self, number: int, consumer: Consumer, node: LinkedNode, receive: Callable[[list[Message]], None]
@@ -20,7 +20,7 @@ class Application:
         self.number = number
         self.consumer = consumer
         self.is_calm = False
-        """Whether it neither pauses nor gives anything back; it must do neither in the calm."""
+        """Whether it works without pauses and gives nothing back, as it must in the calm."""
         self._node, self._receive = node, receive
         self._turn = 0
         self._asking = False
@@ -49,7 +49,10 @@ class Application:
             self._ask_in_vain()
 
     def _ask_in_vain(self) -> None:
-        """If this consumer asks twice, ask a second time. The node must refuse, and nothing may change."""
+        """If `asks_twice` is set, ask again although this is not allowed now.
+
+        The node must refuse, and nothing may change.
+        """
         node, consumer = self._node, self.consumer
         core, is_refused = node.core, False
         if core is None or not consumer.asks_twice:
@@ -96,7 +99,10 @@ class Application:
         return bool(every) and not self.is_calm and message.order % every == every - 1
 
     def _gives_up(self, messages: list[Message]) -> bool:
-        """Return whether any of the messages is poison that has been handed out too often, to any consumers."""
+        """Return whether any of the messages is poison that has been handed out too often.
+
+        Deliveries to all consumers count.
+        """
         limit = self.consumer.gives_up_after
         return bool(limit) and any(
             self._is_poison(message) and not 0 < message.delivery_count < limit for message in messages

@@ -45,7 +45,7 @@ class Death(NamedTuple):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """Return the death that a fault's value means."""
+        """Return the death that the `value` of a fault encodes."""
         steps, how = divmod(value, len(DEATHS))
         return cls(steps, DEATHS[how])
 
@@ -153,9 +153,9 @@ class SimulatedFile:
 
 
 def _up_to_a_sector(offset: int, written: int, size: int) -> int:
-    """Return how many bytes of an interrupted write the system has.
+    """Return how many bytes of an interrupted write have reached the operating system.
 
-    They end with a whole sector, unless the write was completed.
+    They end at the end of a sector, unless the write was completed.
     """
     end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
     return size if written == size else max(0, end - offset)
@@ -276,9 +276,9 @@ class SimulatedFiles:
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
         self._names: list[tuple[str, str, SimulatedFile | None]] = []
-        """The changes of names since the folder was last flushed.
+        """The changes of names since the folder was last flushed, each as (old name, new name, file).
 
-        Each is an old name, a new name and the file; there may be only one name.
+        The old name is empty for a new file. For a removed file, the new name is empty and the file is None.
         """
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._flushing: SimulatedFile | None = None
@@ -328,7 +328,7 @@ class SimulatedFiles:
         return self._dice.choice((0, self._dice.randrange(size + 1), size))
 
     def stepped(self) -> None:
-        """End a step, which was done as far as `step` said.
+        """End a step, of which as much was done as `step` allowed.
 
         Raises:
             DiedError: the process has died within the step.

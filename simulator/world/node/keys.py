@@ -1,8 +1,8 @@
 """The keys of a world's nodes: each node's own keys, and the public keys of other nodes that it knows.
 
-The guard is that of real nodes, with all its caches. Only its random data comes from dice instead of the system: keys,
-session keys, and their padding. pyca pads only with the system's random data. With dice, one scenario always makes the
-same capture.
+The guard is the same as in real nodes, with all its caches. Only its random data comes from dice instead of the system:
+keys, session keys, and their padding. With dice, one scenario always makes the same capture. The padding is made here,
+because pyca pads only with the system's random data.
 
 Keys of 512 bits are quick, and anyone can break them. Each key pair that replaces another is slightly longer. If two
 pairs had the same length, the wrong one would sometimes seem to fit a body.
@@ -47,9 +47,9 @@ class Keyring:
     def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
         self._made = made
         self._generations = dict.fromkeys(scenario.nodes, 0)
-        """The number of the key pair that each node uses."""
+        """For each node, which of its key pairs it uses; the first one is 0."""
         self._handed_out = dict.fromkeys(scenario.nodes, 0)
-        """The number of each node's public key that the others know."""
+        """For each node, which of its public keys the other nodes know; the first one is 0."""
         self._withdrawn: set[str] = set()
         """The nodes that know nobody else's keys."""
         self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}
@@ -79,7 +79,10 @@ class Keyring:
         )
 
     def known_by(self, name: str) -> dict[str, int]:
-        """Return the number of each public key that a node knows, keyed by the key's owner."""
+        """Return which public keys a node knows, as key numbers keyed by the keys' owners.
+
+        The first key of an owner has the number 0.
+        """
         if name in self._withdrawn:
             return {}
         return {other: number for other, number in self._handed_out.items() if other != name}

@@ -1,6 +1,6 @@
 """A node as seen by its own parts, by the network and by the faults.
 
-It adds the ways to reach the node to the oracle's view.
+This extends the oracle's view of a node with the ways to reach the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class LinkedNode(WatchedNode):
     refuses: set[bytes] = field(default_factory=set)
     """The bodies of the messages on whose arrival the node closes the session."""
     spare_until: Callable[[int], None] | None = None
-    """A function that prolongs the node's sparse acknowledging; None if it does not do so in this life."""
+    """A function that makes the node acknowledge sparsely until a given time, at least.
+
+    It is None if the node has not acknowledged sparsely in this life.
+    """
 
     @property
     def ledger(self) -> Ledger:

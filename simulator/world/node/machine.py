@@ -115,9 +115,7 @@ class Machine:
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of the store, the contents of the in-memory disk at that time, and the queues that operators had
-        left.
-        """
+        """A copy of the store, and the contents of the in-memory disk and of `queues_left` at that time."""
         self._undecided: Flushing | None = None
         """The batch that was being committed when the node's process ended.
 
@@ -287,9 +285,9 @@ class Machine:
         """Begin the calm: the disk is fast and has room, the consumers do not linger, and the node is up.
 
         A node stopped by its QueueManagerQuota gets more room, as an operator would give it. Otherwise, full nodes
-        might refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  A node that already knows as many senders as
-        it may also gets more room, because senders are never forgotten. An exception is a node with a quota of its own
-        that has only messages held behind gaps: it makes room by itself. A deleted queue is made again.
+        might refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  The exception is a node with a quota of its
+        own that has only messages held behind gaps: it makes room by itself. A node that has reached its limit of known
+        senders gets a higher limit, because senders are never forgotten. A deleted queue is made again.
         """
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}

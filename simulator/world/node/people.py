@@ -286,7 +286,7 @@ class People:
         The acknowledgments that destinations send are not deleted.
 
         Args:
-            also_others: whether to delete messages other than those in sequences as well.
+            also_others: whether to delete messages outside sequences, too.
         """
         core = self._node.running
         self._node.has_purged = True

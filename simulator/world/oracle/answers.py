@@ -69,9 +69,10 @@ class Unstored:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """Return, for each queue number, how many messages, at most, the next commit removes.
+    """Return the maximum number of messages that the next commit removes from each queue.
 
-    These messages are no longer counted; they were purged, for example.
+    The numbers are keyed by the queue's number. These messages are no longer counted, for example because they were
+    purged.
     """
     return node.running.inspect().desk.writes.leaving()
 

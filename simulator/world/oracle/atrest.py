@@ -62,9 +62,10 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """A source that asked about arrival and receipt has got an acknowledgment, or an operator finds it set aside.
+    """A source that asked about arrival and receipt has the acknowledgments, unless some were set aside.
 
-    A node that had no room for an acknowledgment, and later has room for others, counts as a node that refuses it.
+    An operator can find those that were set aside. A node that had no room for an acknowledgment, and later has room
+    for others, counts as a node that refuses that acknowledgment.
     """
     for message in ledger.accepted:
         if not message.kind.acknowledged or message.kind.promise is Promise.NOTHING or message.is_unsure:
@@ -154,10 +155,10 @@ def is_for_a_stranger(name: str) -> bool:
 def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
     """Return whether an outgoing queue waits for a stranger to call again.
 
-    It has acknowledgments for a stranger that has hung up and that this node has never called. Read literally,
-    [MS-MQQB] 3.1.7.17 opens a session for them. By our reading, a stranger cannot make a node call others, so they
-    leave over the next session that the stranger opens. A stranger that waits for an acknowledgment still has the
-    message. It resends messages that have no OrderAck (3.1.6.5), and calls for that purpose.
+    Such a queue has acknowledgments for a stranger that has hung up and that this node has never called. Read
+    literally, [MS-MQQB] 3.1.7.17 opens a session for them. By our reading, a stranger cannot make a node call others.
+    So the acknowledgments leave over the next session that the stranger opens. A stranger that waits for an
+    acknowledgment still has the message. It calls to resend messages that have no OrderAck (3.1.6.5).
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:

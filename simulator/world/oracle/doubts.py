@@ -59,8 +59,9 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
     """Return whether the source of a message that is held behind a gap is done with the message.
 
-    Its source has let go of it. Or the source was told that there was no such queue, and a late copy arrived when the
-    queue existed again. The next message of its sequence will release it.
+    One reason is that the source has given up the message. The other is that the source was told that there was no such
+    queue, and a late copy arrived when the queue existed again. The next message of the sequence will release the held
+    one.
     """
     message = ledger.messages.get(identity_of(packet))
     return message is not None and (
@@ -84,10 +85,11 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 
 
 def letter_is_true(message: Message) -> str | None:
-    """At rest, no received message is a dead letter, and a refused message's dead letter says why it was refused.
+    """At rest, no received message is a dead letter.
 
-    Without a FinalAck, the destination may not have reported the outcome of a message. If its queue was missing for one
-    copy and present for the next, it has reported both outcomes. The first report counts, so either may be true.
+    The dead letter of a refused message says why the message was refused. If a message asks for no FinalAck, its
+    destination may not have reported the outcome. If the queue was missing for one copy of the message and present for
+    the next, the destination has reported both outcomes. The first report counts, so either outcome may be true.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (

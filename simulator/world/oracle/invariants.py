@@ -280,7 +280,10 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """When a node starts, it has exactly the queues that operators have left, as far as the operators know."""
+    """When a node starts, it has all its queues except those that operators have deleted.
+
+    It also has deleted queues that operators made again. All this is as far as the operators know.
+    """
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
             return (
@@ -343,7 +346,10 @@ def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequ
 
 
 def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
-    """A node sends only on connections that it has not closed. So it can tell a peer why it is about to close one."""
+    """A node sends only on connections that it has not closed yet.
+
+    Before it closes a connection, it can tell the peer why.
+    """
     if send.session not in node.ends:
         return (
             f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
@@ -462,7 +468,10 @@ def encrypted_with_the_latest_key(
 
 
 def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | None) -> str | None:
-    """A node gives up encryption only for a message that needs it, if the key for it was withdrawn.  3.1.7.1.5.1"""
+    """A node gives up encrypting a message only for a reason.
+
+    The message has to be encrypted, and the key for it was withdrawn.  3.1.7.1.5.1
+    """
     if message is None or ledger.may_not_be_encrypted(node, message):
         return None
     return f"{node.name} cannot encrypt {message}, and has the key for it"
@@ -541,9 +550,10 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one life, a node passes a message on once. It does so again only if the message has gone further.
+    """In one life, a node passes a message on once; a second time, only if the hop count is higher.
 
-    A message that arrives again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
+    A message that arrives again with the same hop count is a duplicate, even if it is not for this node.  [MS-MQQB]
+    3.1.5.8.1
     """
     life, highest = node.passed.get(name, (-1, 0))
     if life == node.committed_in and hop_count <= highest and not node.may_have_forgotten(name):
@@ -594,10 +604,10 @@ def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str |
 
 
 def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
-    """The delivery count of a message is the true number of times that it was handed out. After a crash, the number is
-    unknown and marked as such.
+    """The delivery count of a message is the true number of times that it was handed out.
 
-    A message without a life was put into its queue in this batch, or is only in memory.
+    After a crash, the number is unknown and marked as such. A message without a recorded `life` was put into its queue
+    in this batch, or is only in memory.
     """
     if message.kind.promise is Promise.NOTHING or message.is_unsure:
         return None
@@ -738,7 +748,7 @@ def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
 
 
 def reserves_last(node: WatchedNode, error: Exception) -> str:
-    """As long as disks are full in this world, the reserve is enough for everything that makes room."""
+    """The reserve is enough for everything that makes room, for as long as disks are full in this world."""
     return f"{node.name} waits for room: {error}"
 
 

@@ -82,7 +82,7 @@ class Ledger:
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, each as its node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """For each node, the number of each public key that it knows, keyed by the key's owner."""
+        """For each node, which public keys it knows, as key numbers keyed by the keys' owners."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
         """The owner of each encrypted session key, and the number of the key pair for which it was encrypted."""
         self.keys_withdrawn: set[str] = set()
@@ -122,7 +122,7 @@ class Ledger:
         return node.events.begins_utc_s + node.now_ms // 1_000 + self.latest_utc_offset_s
 
     def session_key_made(self, encrypted: bytes, owner: str, number: int) -> None:
-        """Record that a session key was encrypted with a node's public key of this number."""
+        """Record that a session key was encrypted with the public key of `owner` that has this number."""
         self.tally["session key"] += 1
         self.session_keys[encrypted] = owner, number
 

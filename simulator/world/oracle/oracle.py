@@ -66,7 +66,7 @@ class Oracle:
         """The identities of messages sent over a gap."""
 
     def check(self, name: str, reason: str | None) -> None:
-        """If there is a reason, report it as a breach, which stops the world."""
+        """Report `reason` as a breach, which stops the world. If it is None, do nothing."""
         if reason is not None:
             self._breach(name, reason)
 
@@ -102,7 +102,7 @@ class Oracle:
         self._turned_away.clear()
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
-        """Messages that are put into local queues, or are held for them, keyed by their keys."""
+        """The messages that are put into local queues or are held for them, by message key."""
         strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
@@ -141,7 +141,10 @@ class Oracle:
     def _put(
         self, node: WatchedNode, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]
     ) -> None:
-        """Process messages that were put into local queues or are held for them; they are keyed by their keys."""
+        """Process messages that were put into local queues or are held for them.
+
+        fresh: the messages, by message key.
+        """
         arrived, replies = [], []
         for key in sorted(fresh):
             queue, packet = queues[key >> POSITION_BITS], fresh[key].packet

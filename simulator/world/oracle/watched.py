@@ -83,9 +83,9 @@ class WatchedNode:
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
     """The hop counts of packets that arrived to be passed on, keyed by the identity and the body in their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
-    """The times at which each non-transactional message arrived, if the node's history is short.
+    """For each non-transactional message, when it arrived, if the node's history is short.
 
-    A time is the number of messages of the same kind that had arrived from the same sender.
+    A time is not in seconds here: it is how many messages of the same kind had arrived from the same sender.
     """
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
     """The number of non-transactional messages that have arrived, keyed by sender and by whether they are
@@ -102,9 +102,10 @@ class WatchedNode:
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
     """The messages that a neighbour may be refusing, as the node has noted in this life."""
     tries_anew: bool = False
-    """Whether the first suspect's trial was disturbed since the suspect was noted.
+    """Whether the trial of the first suspect has been disturbed since the node noted that suspect.
 
-    This is so if a session has ended for a reason other than the refusal of a suspect, or if a suspect was noted again.
+    This is the case if a session has ended for a reason other than the refusal of a suspect, or if a suspect was noted
+    again.
     """
     refused_sessions: set[int] = field(default_factory=set)
     """The sessions of this life that ended because the neighbour refused something."""
@@ -117,14 +118,14 @@ class WatchedNode:
     may_say_one: bool = False
     """Whether the node may announce a window of one.
 
-    It may from the moment when it pauses a queue until the end of that turn.
+    This is allowed from the moment when the node pauses a queue until the end of that turn.
     """
     may_wait_in_vain: bool = False
     """Whether the node may be waiting for an acknowledgment that was lost when a store was restored."""
     called: set[str] = field(default_factory=set)
     """The hosts to which the node has sent messages over connections that it opened, as far as its store knows."""
     has_met: bool = False
-    """Whether the node's store has ever had a message for this node, and therefore knows a sender."""
+    """Whether the node's store has ever had a message for the node itself. If so, it knows a sender."""
     was_put_back: bool = False
     """Whether the node's store was replaced by another one, and no life has begun since then."""
     queues_left: dict[str, bool] = field(default_factory=dict)

@@ -100,13 +100,14 @@ class Consumer:
     """An application that receives from a queue of `node` again and again.
 
     limit: the maximum number of messages for which it asks in one request.
-    hold_ms: the time for which it works on them before it commits.
-    holds_ms: such times, used in turn, if they differ; if empty, `hold_ms` is used.
-    pause_ms: the time for which it rests after that.
+    hold_ms: how long it works on the messages before it commits.
+    holds_ms: such durations, used in turn, if they differ; if empty, `hold_ms` is used.
+    pause_ms: how long it rests after it has worked on the messages.
     begins_ms: the time at which it first asks.
-    rolls_back_every: how often it gives them back instead: 3 means every third time; 0 means never.
+    rolls_back_every: how often it gives the messages back instead of committing: 3 means every third time; 0 means
+        never.
     leaves_every: how often it goes away without notice, in the same form.
-    rejects_every: how often it refuses them for good, in the same form.
+    rejects_every: how often it refuses the messages for good, in the same form.
     chokes_every: which of a source's messages are poison for it, so that it gives them back: 3 means every third one; 0
         means none.
     asks_twice: whether it asks again, in vain, both before it has an answer and before it has settled.
@@ -180,9 +181,9 @@ class Scenario:
     askers: tuple[str, ...] = ()
     """The nodes that ping before they connect, like Windows up to Server 2003. All nodes answer Pings."""
     doubters: tuple[str, ...] = ()
-    """The nodes that give up sent messages when the messages expire, as in figure 9 of [MS-MQQB]."""
+    """The nodes that give up messages which expire after sending, as in figure 9 of [MS-MQQB]."""
     routes: dict[str, int] = field(default_factory=dict)
-    """For each node, the number of the route that it takes if several are equally short; by default, the first."""
+    """For each node, which of several equally short routes it takes, as an index; by default, the first."""
     costs: dict[str, int] = field(default_factory=dict)
     """The costs of links, keyed by name, if nodes ask a Router for the cheapest routes; otherwise empty."""
     quota_bytes: int = 0

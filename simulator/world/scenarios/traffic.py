@@ -194,12 +194,15 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def to_a_stranger(kind: str) -> str:
-    """Return the most similar kind for a destination that its source knows only by its address."""
+    """Return the kind that is most similar to `kind`, with a destination known only by its address."""
     return kind + UNMET if kind + UNMET in KINDS else "transactional" + UNMET
 
 
 def by_its_guid(kind: str) -> str:
-    """Return the most similar kind for a destination that can call other nodes but cannot be called."""
+    """Return the kind that is most similar to `kind`, with a destination that cannot be called.
+
+    That destination can call other nodes.
+    """
     return kind if kind + UNMET in KINDS else "transactional"
 
 

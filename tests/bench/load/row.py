@@ -111,9 +111,9 @@ class Flow:
 
     @property
     def settled_per_s(self) -> float:
-        """Return how many messages arrived per second, whether received or not.
+        """Return how many messages arrived per second, whether or not they have been received.
 
-        This is for queues that are not empty.
+        This is for queues in which other messages wait.
         """
         return self.messages / self.settled_s
 

@@ -137,7 +137,7 @@ async def test_traffic_of_which_not_all_was_accepted_is_not_in_order(
 async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The delays include a stall for all messages that were due during it.
+    """The delay of each message that was due during a stall includes the stall.
 
     A test that starts each message's clock only when it is sent would see one slow message instead of many. That
     mistake is called coordinated omission.

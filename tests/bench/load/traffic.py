@@ -35,9 +35,9 @@ RECEIVE_MIXED_MESSAGES: Final = 64
 """The maximum number of messages in one transaction, if it is not known how large the next ones are."""
 UNALTERED: Final = b""
 ALTERED: Final = b"altered"
-"""A substitute for the digest of an altered message, if all bodies are the same.
+"""If all bodies are the same, this takes the place of the digest of an altered message.
 
-UNALTERED is the one for any other message.
+UNALTERED takes the place of the digest of any other message.
 """
 
 
@@ -98,8 +98,8 @@ class Traffic:
     Args:
         sender, receiver: the clients of the nodes at which the messages begin and end. The receiver's node is called
             `node`.
-        together: whether messages are handed over as one transaction for all queues. Messages to several queues always
-            are.
+        together: whether messages are handed over in one transaction for all queues. With several queues, this is
+            always done.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Traffic:
 
 
 def share_of(count: int, places: int, place: int) -> int:
-    """Return the share of one place if several places take turns to get `count` things."""
+    """Return how many of `count` items one of several places gets if they are dealt out in turn."""
     return count // places + (place < count % places)
 
 

@@ -85,8 +85,9 @@ class Arrivals:
             self.deliver(message)
 
     def _unwelcome(self, session: Session, message: UserMessage) -> bool:
-        """Return whether the neighbour may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8,
-        3.1.5.8.8
+        """Return whether the neighbour is not allowed to send a message on, or the queue manager is full.
+
+        [MS-MQQB] 3.1.5.8, 3.1.5.8.8
         """
         known = {session.remote} | self.peer.routers.get(session.remote, set())
         if message.source not in known and not self.switches.take_from_anybody:
@@ -147,8 +148,10 @@ class Arrivals:
         return Class.NACK_Q_EXCEED_QUOTA if len(queue.messages) >= queue.quota else 0
 
     def _judge(self, message: UserMessage) -> int:
-        """Decrypt and authenticate a message, only once because RC4 may continue; return 0 or a class. [MS-MQQB]
-        3.1.5.8.3
+        """Decrypt and authenticate a message; return 0 or a class.
+
+        This is done only once for each message, because an RC4 key stream may continue from one message to the next.
+        [MS-MQQB] 3.1.5.8.3
         """
         try:
             self.peer.protection.judge(message)

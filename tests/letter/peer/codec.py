@@ -49,7 +49,7 @@ USER_RESERVED: Final = 0xED000080
 
 @dataclass
 class Codec:
-    """Builds and reads packets; some switches affect nothing else."""
+    """Builds and reads packets. Some of the switches have an effect only here."""
 
     switches: Switches = field(default_factory=Switches)
 

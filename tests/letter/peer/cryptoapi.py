@@ -120,7 +120,10 @@ def pack_session_key(
 def read_session_key(
     blob: bytes, level: int, algorithm: int, own: RSAPrivateKey, switches: Switches, random: Random
 ) -> bytes:
-    """Return the key in a SIMPLEBLOB; if the block was encrypted wrongly, return a key that nobody knows."""
+    """Return the key in a SIMPLEBLOB; if its padding or its length is wrong, return a random key.
+
+    With `bad_key_told`, raise UndecipherableError instead of returning a random key.
+    """
     if len(blob) < SIMPLE_BLOB.size:
         raise UndecipherableError("EncryptionKey is not a SIMPLEBLOB")
     head, block, size = blob[: SIMPLE_BLOB.size], blob[SIMPLE_BLOB.size :], own.key_size // 8
@@ -144,7 +147,10 @@ def read_session_key(
 
 
 def cipher(key: bytes, algorithm: int, switches: Switches) -> Any:
-    """Return the cipher for one body; with `rc4_goes_on`, it serves for several bodies in turn.  [MS-MQQB] 3.1.5.8.3"""
+    """Return a cipher for one body.  [MS-MQQB] 3.1.5.8.3
+
+    With `rc4_goes_on`, the same RC4 cipher is used for several bodies in turn.
+    """
     bits = 8 * len(key)
     if bits == 40 and switches.salted_40_bit_keys:
         key += bytes(11)
@@ -192,8 +198,9 @@ def signature(key: RSAPrivateKey, algorithm: int, data: bytes, switches: Switche
 
 
 def is_signature(key: RSAPublicKey, algorithm: int, data: bytes, it: bytes, switches: Switches) -> bool:
-    """Return whether a signature is valid; one with MD2 or MD4 never is, unless these are accepted. [MS-MQQB]
-    3.1.5.8.3
+    """Return whether a signature is valid.  [MS-MQQB] 3.1.5.8.3
+
+    A signature with MD2 or MD4 is valid only with `md2_and_md4_taken`.
     """
     size, numbers = key.key_size // 8, key.public_numbers()
     if algorithm not in HASHES or (algorithm in (MD2, MD4) and not switches.md2_and_md4_taken):

@@ -1,5 +1,6 @@
-"""How messages leave: they are numbered, sent, resent, confirmed, or expire. [MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5,
-3.1.7.1
+"""How messages leave: they are numbered, sent and resent until they are confirmed or expire.
+
+[MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5, 3.1.7.1
 """
 
 from __future__ import annotations
@@ -148,9 +149,9 @@ class Departures:
         return min((sequence.resend_at for sequence in self.sequences.values()), default=inf)
 
     def _resend(self, sequence: Sequence, after: int) -> bool:
-        """Mark for resending the unconfirmed messages with numbers above `after`: all of them, or one batch.
+        """Mark unconfirmed messages with numbers above `after` to be resent: all of them, or one batch.
 
-        Return whether there are any. An OrderAck will report the end of the batch.
+        Return whether any were marked. An OrderAck will report the end of the batch.
         """
         again = [entry for _, entry in self._unconfirmed(sequence) if entry.transmitted]
         again = [
@@ -251,8 +252,9 @@ class Departures:
         return inf if life == ENDLESS else message.sent_time + life
 
     def expire(self, utc: float) -> float:
-        """Give up on messages that are too old to be sent; return the time at which the next one will be. [MS-MQQB]
-        3.1.7.1.2
+        """Give up on messages that have expired before they could be sent.  [MS-MQQB] 3.1.7.1.2
+
+        Return the time at which the next message will have expired.
         """
         following = inf
         for queue in self.queues.values():

@@ -170,8 +170,8 @@ class Peer:
     def _serves(self, session: Session, name: str) -> bool:
         """Return whether a session leads to a queue.  [MS-MQQB] 3.1.5.3.1, 5.1
 
-        If the queue's name has a GUID, the session must be with that queue manager at its known address, unless every
-        host is believed.
+        If the queue's name has a GUID, the session must be with that queue manager at its known address. With
+        `believe_any_guid`, the session may be with any address.
         """
         if session.state is not State.OPEN:
             return False

@@ -16,7 +16,7 @@ class Outgoing:
     message: UserMessage
     transmitted: bool = False
     on_way: bool = False
-    """Whether the message was sent and does not have to be sent again; if not, it leaves as soon as it may."""
+    """Whether the message was sent and need not be resent; if false, it is sent when there is room."""
 
 
 @dataclass(eq=False)
@@ -64,8 +64,9 @@ class OutgoingQueue:
         self.entries.insert(at, entry)
 
     def drop(self, entry: Outgoing) -> None:
-        """Remove a message that nobody has accepted; the next message then names the removed one's predecessor.
-        [MS-MQQB] 3.1.7.1.3
+        """Remove a message that nobody has accepted.  [MS-MQQB] 3.1.7.1.3
+
+        The message after it then names the removed message's predecessor as its own.
         """
         self.entries.remove(entry)
         gone = entry.message.transaction

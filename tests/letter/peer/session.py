@@ -253,7 +253,10 @@ class Session:
                 self.send(SessionAck(SessionHeader(before, 0, 0, *counts, header.window_size)))
 
     def _held(self) -> float:
-        """Return the time until which the flags are held back so that their messages are acknowledged first."""
+        """Return the time until which RecoverableMsgAckFlags are held back.
+
+        Messages that have arrived are first acknowledged by AckSequenceNumber.
+        """
         return self.ack_due if self.to_acknowledge else -inf
 
     def next_ack(self) -> float:
@@ -261,8 +264,9 @@ class Session:
         return min(due, max(self.flags_due, self._held()) if self.persisted else inf)
 
     def _header(self, window: int | None = None) -> SessionHeader:
-        """Return a header that acknowledges all messages, and as many recoverable ones as the flags have bits.
-        [MS-MQMQ] 2.2.20.4
+        """Return a header that acknowledges the receipt of all messages.  [MS-MQMQ] 2.2.20.4
+
+        The header also reports as many recoverable messages on disk as its flags have bits.
         """
         now, switches = self.peer.now(), self.peer.switches
         lowest = self.persisted[0] if self.persisted and self.flags_due <= now else 0

@@ -1,5 +1,6 @@
-"""The data that outlives a peer, in one JSON file: everything that MUST survive according to [MS-MQQB] 3.1.1.3, and
-nothing express.
+"""The data that outlives a peer, in one JSON file.
+
+That is everything that MUST survive according to [MS-MQQB] 3.1.1.3. Express messages are not saved.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The places where the specification can be read in two ways, and the way in which this peer reads it.
+"""The places where the specification can be read in two ways, and how this peer reads them.
 
 Each switch is off if the peer reads the text as mqproto does, and on if the peer reads it the other way. `reading` is
-the number of the question in mqproto/conformance.toml. It is 0 for behavior that does not depend on a reading, but that
-a peer may encounter.
+the number of the question in mqproto/conformance.toml. It is 0 for a switch whose behavior does not depend on a
+reading; mqproto may encounter such behavior in a peer.
 """
 
 from __future__ import annotations

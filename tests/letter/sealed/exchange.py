@@ -57,7 +57,7 @@ USER: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE80
 USER_TEXT: Final = "S-1-5-21-3181267629-1039850806-3671500387-1000"
 BODY: Final = b"%s by %s: a body that takes more blocks than one, of whatever cipher"
 TAKES: Final = {"orders": "few", "notes": "acks"}
-"""For each queue, the other queue that a list of destinations names in addition to it."""
+"""For each queue, the second queue of the list when a message is sent to a list of two queues."""
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
 TOO_LONG_S: Final = 60
@@ -131,8 +131,9 @@ class Exchange:
         self.peer.insecure_nacks = self.insecure_nacks
 
     def write_keys(self) -> None:
-        """Write our node's keys, and the peer's keys as a directory would have them; one of the latter is for
-        signatures.
+        """Write our node's keys, and the peer's public keys as a directory would have them.
+
+        One of the peer's keys is marked as a key for signatures.
         """
         files = KeyFiles(keys_path(self.folder, "ours"), "ours")
         public = public_path(self.folder, "letter")
@@ -259,7 +260,7 @@ class Exchange:
     async def node_sends(self, wishes: Mapping[str, Wish]) -> None:
         """Send our node's messages; the peer reports which of them arrived and which it refused.
 
-        Our node must have been told the same.
+        Check that the reports that our node received agree with the peer's account.
         """
         peer, client = self.peer, self.client
         before = len(peer.refusals)
@@ -270,8 +271,9 @@ class Exchange:
         kept = [self._queue(name) for name in TAKES]
 
         def refused() -> dict[str, int]:
-            """Return the class of each refused message, keyed by its label; all copies that a list makes have the same
-            label.
+            """Return the class of each refused message, keyed by its label.
+
+            If a message is sent to a list of queues, all its copies have the same label.
             """
             return {label: message_class for label, message_class, _ in peer.refusals[before:]}
 

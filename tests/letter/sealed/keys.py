@@ -54,7 +54,7 @@ class Owner(NamedTuple):
 def owner(number: int) -> Owner:
     """Return an owner; the one with number 0 has the shortest keys for key exchange.
 
-    The signatures of no owner end on a 4-byte boundary.
+    No owner's signatures end on a 4-byte boundary.
     """
     signing = own_key(1_032 + 8 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)

@@ -73,8 +73,8 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
 }
 """The outcomes of messages for each switch, and for peers with other keys.
 
-Each holds in both directions and for both queues unless the case is more specific. An outcome is a pattern, or `SAME`:
-what it is without the switch. An altered message is never reported as signed.
+An outcome applies to both directions and both queues unless its key names one of them. It is a pattern, or `SAME` if
+the outcome is the same as without the switch. An altered message is never reported as signed.
 """
 SIGN: Final = (SIGNED_20, SHA_512)
 REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
@@ -83,8 +83,9 @@ REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["RC4-128"], "sign": SIGN},
     "NACK_ACCESS_DENIED": {"seal": CIPHERS["AES-256"], "sign": SIGN},
 }
-"""Messages that a strict queue refuses: it takes no weak ciphers, and only signed and encrypted messages from one
-sender.
+"""Messages that a strict queue refuses, keyed by the class of the refusal.
+
+The queue accepts only messages that are signed, encrypted with a strong cipher, and from one particular sender.
 """
 INSECURE: Final = {"signed": SIGNATURE, "AES-256": ENCRYPTION}
 

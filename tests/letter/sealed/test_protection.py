@@ -1,5 +1,6 @@
-"""Letter peers with keys: they deal with each other, and with data that Wine's CryptoAPI has sealed and signed for
-them.
+"""Letter peers with keys: they exchange messages with each other.
+
+They also read data that Wine's CryptoAPI has encrypted and signed for them.
 """
 
 from __future__ import annotations

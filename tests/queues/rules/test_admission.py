@@ -32,8 +32,9 @@ BRINGERS: Final = {
     "stranger, of A": (Remote("x", X, is_proven=False), A, 0),
     "claims to be A": (Remote("x", A, is_proven=False), A, 0),
 }
-"""For each kind of bringer: the node that brings the message, the message's source, and the size of its body in
-bytes.
+"""For each kind of delivery: the delivering node, the message's source, and the size of its body.
+
+The size is in bytes.
 """
 PLACES: Final = {
     "elsewhere": (B, 16, 0),
@@ -74,9 +75,9 @@ claims to be A  REFUSE 3.1.5.8.2 NACK_NOT_TRANSACTIONAL_MSG / TURN_AWAY 3.1.5.8:
 
 
 def verdicts() -> list[str]:
-    """Return lines that say who brings a message, what the verdict is, and where the message goes.
+    """Return lines that say who delivers a message, what the verdict is, and where the message goes.
 
-    A verdict after a slash is that for a transactional message.
+    A verdict after a slash applies to transactional messages.
     """
     net = chain("a", "c", queues=QUEUES, settings=Settings(strangers_queue_bytes=1_000))
     judge, lines = net.nodes["c"].up.inspect().arrivals.judge, defaultdict[str, list[str]](list)
@@ -98,7 +99,7 @@ def verdicts() -> list[str]:
 
 
 class Asked(dict[Any, Ruling]):
-    """The rules, which record the cases for which they were looked up."""
+    """A copy of RULES that records each case that is looked up in it."""
 
     def __init__(self) -> None:
         super().__init__(RULES)

@@ -1,4 +1,7 @@
-"""The table of consequences when a message ends. tests/manager/test_outcomes.py acts out each way to end."""
+"""The table of what follows when a message ends.
+
+tests/manager/test_outcomes.py plays through each way in which a message can end.
+"""
 
 from __future__ import annotations
 

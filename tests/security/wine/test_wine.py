@@ -76,7 +76,7 @@ def bodies(seed: str) -> list[bytes]:
 def effective_bits(provider: Provider, number: int) -> int:
     """Return the number of effective bits for RC2; 0 for other algorithms.
 
-    It is the key's length, but Wine uses another number unless it is told this one.
+    The number is the key's length. Wine must be told this number, because its default is different.
     """
     return provider.session_key_bits if number == RC2 else 0
 

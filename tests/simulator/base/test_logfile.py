@@ -1,4 +1,4 @@
-"""A log rotates by size, even if other processes write to it, and its errors end no program."""
+"""A log rotates by size, even if other processes write to it, and no error of a log ends a program."""
 
 from __future__ import annotations
 

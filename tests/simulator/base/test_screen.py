@@ -1,4 +1,4 @@
-"""Output for people who wait; programs do not get it."""
+"""Progress output for a user at a terminal; programs that read the output do not get it."""
 
 from __future__ import annotations
 

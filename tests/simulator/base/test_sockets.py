@@ -27,7 +27,10 @@ def free_port() -> int:
 
 
 class Unlucky(socket.socket):
-    """A socket to which the system gives the very port that it calls, as it does once in about 28,000 calls."""
+    """A socket whose local port is the port that it connects to.
+
+    The system chooses such a local port about once in 28,000 calls.
+    """
 
     def connect(self, address: Any) -> None:
         self.bind(address)

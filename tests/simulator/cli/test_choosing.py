@@ -1,4 +1,4 @@
-"""A command that is built alone is the same as when it is built together with all others."""
+"""A command that is built alone is the same as one that is built together with all others."""
 
 from __future__ import annotations
 

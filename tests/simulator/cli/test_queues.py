@@ -186,7 +186,7 @@ def test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say(
 
 
 def number_of_a_message(text: str) -> str:
-    """Return the text with the numbers of messages replaced; they may begin at any value."""
+    """Return the text with each message's number replaced; these numbers may begin at any value."""
     return re.sub(r"(?m)^([0-9A-F-]{36}\\)[0-9]+$", r"\1N", text)
 
 

@@ -74,8 +74,9 @@ class Machine:
         return (self.folder / "stderr").read_text()
 
     def has(self, of: str, name: str, *typed: str | Path) -> str:
-        """Kill the process with a name, and start a program in its place; return the line with which it reports that it
-        is ready.
+        """Kill the process with the given name, and start a program in its place.
+
+        Return the line with which the new program reports that it is ready.
         """
         self.kill(name)
         self.processes[name] = process = self.start(of, *(typed or ("node", name)))

@@ -510,7 +510,10 @@ async def test_the_messages_of_a_transaction_whose_node_was_restarted_are_where_
 
 
 async def hosting(topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]) -> None:
-    """Run a node until the event is set; if another node is still running there, wait until it has ended."""
+    """Run a node until the event is set.
+
+    If another node still uses the node's store, first wait until that node has ended.
+    """
     while True:
         try:
             async with running(topology, "destination", directory):
@@ -627,8 +630,9 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
 
 
 class FakeNode:
-    """A server that answers as a node does, with the results of `answers`; each connection meets a new life of the
-    node.
+    """A server that answers as a node does, with the results of `answers`.
+
+    On each connection, it reports a new life of the node's store.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The story of a message, told from logs with any content: in order, complete, and with its missing parts named."""
+"""The story of a message, told from logs with any content: in order, and with everything they have.
+
+Parts that are missing from the logs are named.
+"""
 
 from __future__ import annotations
 

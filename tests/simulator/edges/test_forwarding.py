@@ -143,7 +143,7 @@ async def test_they_reach_the_consumer_and_nothing_else_does(
 
 
 async def test_an_id_belongs_to_a_message_whatever_its_trace_is(topology: Topology, tmp_path: Path) -> None:
-    """Content-Encoding describes the body, so it belongs to the id."""
+    """Content-Encoding describes the body, so messages with the same id must have the same value of it."""
     async with running(topology, "destination", tmp_path), gateway(topology, tmp_path) as producer:
 
         async def told(body: bytes, **headers: str) -> Any:

@@ -178,7 +178,7 @@ def endless(packet: bytes) -> None:
 
 Bug = Callable[[bytes], object]
 CLASSES: Final[tuple[Bug, ...]] = (doubled, aligned, announced, counted)
-"""The classes of bugs by which packets have broken parsers in public."""
+"""The classes of publicly known bugs in which a packet broke a parser."""
 
 _HEADERS: Final = BASE_SIZE + FIXED_USER_SIZE
 LEAST: Final[dict[Bug, int]] = {

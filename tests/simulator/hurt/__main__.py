@@ -1,4 +1,7 @@
-"""Damages stores of real traffic a thousand times, and kills nodes a thousand times without damage.  `make hurt`"""
+"""Damages stores with real traffic a thousand times.  `make hurt`
+
+It also kills nodes a thousand times without damaging their stores.
+"""
 
 from __future__ import annotations
 

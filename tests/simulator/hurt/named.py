@@ -21,8 +21,9 @@ RANGES: Final = (
     r"records? (?P<first>\d+)(?: to (?P<last>\d+))?",
     r"up to record (?P<upto>\d+)",
 )
-"""The forms in which lines name records; `upto` alone names all records that follow the record named before it, up to
-its own.
+"""The forms in which lines name records.
+
+`upto` names all records after the last one named on earlier lines, up to and including `upto`.
 """
 
 

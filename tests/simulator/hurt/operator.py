@@ -39,7 +39,7 @@ class Nodes(Protocol):
         """Whether a node runs."""
 
     def spawn(self, *names: str) -> None:
-        """Begin to start nodes, all at once."""
+        """Launch nodes, all at once, without waiting until they have started."""
 
     def open(self, name: str) -> str | None:
         """Wait until a node has started; return the reason why it does not start, or None if it does."""

@@ -1,6 +1,6 @@
-"""The same three nodes as processes of `mqproto node`, with sockets; operators use the command.
+"""The nodes of system.py as `mqproto node` processes, with sockets; operators use the command.
 
-Messages are left waiting by ending the nodes that they would go to.
+To leave messages waiting, the nodes that they would go to are ended.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Processes:
         return False
 
     def spawn(self, *names: str) -> None:
-        """Begin to start processes, all at once; `open` waits for each."""
+        """Launch processes, all at once; `open` waits until each has started."""
         for name in names:
             if name in self._running or name in self._spawned:
                 continue
@@ -274,8 +274,9 @@ class Processes:
         trio.run(calm)
 
     async def _look(self) -> tuple[str, bool]:
-        """Return a description of all queues, and whether no node has failed, and no message is held or still to be
-        sent.
+        """Return a description of all queues, and whether everything is done.
+
+        Everything is done if no node has failed, and no message is held or still to be sent.
         """
         seen, waits = [], False
         for name in NAMES:
@@ -382,7 +383,10 @@ def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -
 
 
 def _seen_without_log(path: Path) -> Seen:
-    """Return the content of a store's tables without SQLite's log, which is the store at another moment."""
+    """Return the content of a store's tables without SQLite's log.
+
+    It differs from the content with the log: it is that of the store at another moment.
+    """
     with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
         [(record,)] = db.execute("SELECT record FROM log").fetchall()
         return Seen(frozenset(db.execute("SELECT key, message_id FROM message")), record - 1)

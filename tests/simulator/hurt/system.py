@@ -190,7 +190,7 @@ class System(Net):
         return Repaired([f"adopted as {how}"], is_done=True)
 
     def repair(self, name: str) -> Repaired:
-        """Do what `mqproto store repair` does and prints."""
+        """Do what `mqproto store repair` does; return what it prints, and whether it succeeds."""
         self._repair_count += 1
         try:
             found = repair(SYSTEM_FILES, self.path(name), f"{self._repair_count}")

@@ -1,6 +1,7 @@
-"""Damaged stores of real traffic: the consequences are reported, or there are none. Long form: `make hurt`.
+"""Damaged stores with real traffic: all consequences for messages are reported.
 
-This file has one trial for some kinds of damage, and some kills without damage, one of them with node processes.
+The long form is `make hurt`. This file has one trial for some kinds of damage. It also has some trials that only kill
+nodes, one of them with node processes.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def three_stores(folder: Path, length: int) -> None:
 
 @pytest.fixture(scope="module")
 def stores_left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders of three stores, of which each test gets a copy."""
+    """Return a folder with two folders of three stores each; each test gets its own copy of it."""
     folder = tmp_path_factory.mktemp("left")
     three_stores(folder / "stores", 30)
     three_stores(folder / "earlier", 12)

@@ -43,8 +43,9 @@ PATIENCE_S: Final = 90
 CALLS: Final = 1_000
 FLUSHES_AMONG_THEM: Final = 150
 CALLS_OF_PROCESSES: Final = 50
-"""The largest number of calls of each kind that a node's store usually makes in a trial; separate node processes send
-less.
+"""The largest number of calls of each kind that a node's store usually makes in a trial.
+
+`CALLS_OF_PROCESSES` is smaller, because separate node processes send fewer messages.
 """
 REAL_EVERY: Final = 10
 
@@ -211,8 +212,9 @@ def told_of(account: Account) -> set[str]:
 
 
 def in_process(act: Callable[[], None], errors: Path) -> Process:
-    """Do something in a fork of this process; return how it ended: a kill is like any other end, and a traceback is an
-    error.
+    """Do something in a fork of this process, and return how the fork ended.
+
+    A fork that was killed has no error. A traceback is an error, and so is a fork that does not end.
     """
     child = os.fork()
     if child == 0:

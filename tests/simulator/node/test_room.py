@@ -161,8 +161,9 @@ def test_a_share_of_the_reserve_has_room_for_the_largest_batch_of_neighbours() -
 async def test_large_packets_that_end_at_the_same_moment_are_not_told_that_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """The disk has gigabytes free, but no batch should have more of these packets than a store without room could
-    take.
+    """The disk has gigabytes free.
+
+    However, no batch should have more of these packets than a store's reserve can take on a full disk.
     """
     log, topology = Log(), load("fan-in").with_free_ports()
     node = topology.nodes["destination"]

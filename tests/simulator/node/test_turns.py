@@ -1,4 +1,4 @@
-"""The beat of a node: a feeder waits for its batch, and one batch takes a limited amount."""
+"""The turns of a node: a feeder waits until its batch is carried out, and a batch has a maximum size."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_c
 ) -> None:
     """The loop may continue before a feeder runs again.
 
-    In an earlier version, when it did, an empty batch with a slow flush made a byte seem expensive.
+    An earlier version then computed a byte's cost from the next batch. An empty batch with a slow flush made each byte
+    seem expensive.
     """
     now_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)

@@ -1,5 +1,6 @@
-"""A newcomer's way to a message that goes from one machine to another, as in docs/how-to/two-machines.md.  [MS-MQQB]
-2.1
+"""How a newcomer gets a message from one machine to another: docs/how-to/two-machines.md.
+
+[MS-MQQB] 2.1
 
 Both machines are network namespaces. Root may make these, and on most systems every user may.
 """

@@ -1,10 +1,10 @@
-"""Two machines on one: each runs its commands of docs/how-to/two-machines.md in a namespace, with a wire between the
-two.
+"""Two machines on one machine: each is a namespace, and there is a wire between the two.
 
 python -m tests.simulator.node.twomachines FOLDER
 
-Each has a firewall that blocks all traffic in both directions, except what its own commands open. This runs in
-namespaces in which it may do everything (test_twomachines.py). FOLDER then has their home folders.
+Each machine runs its own commands from docs/how-to/two-machines.md. It has a firewall that blocks all traffic in both
+directions, except what its own commands open. This program runs in namespaces in which it may do everything
+(test_twomachines.py). FOLDER then has the machines' home folders.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[s
 
 
 async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report:
-    """Play a capture in which everything went well to the destination of the pair."""
+    """Replay a capture without faults to the destination of the pair."""
     async with (
         a_destination(tmp_path) as (topology, address),
         consuming(topology, "destination", tmp_path / "fresh", "orders"),

@@ -1,4 +1,4 @@
-"""A captured conversation is spoken again, and differences in the peer's behavior are found."""
+"""A captured conversation is replayed, and differences in the peer's behavior are found."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def waiting_bytes(end: Socket) -> int:
 
 
 def fill_backlog(target: Socket) -> list[socket.socket]:
-    """Connect clients directly to the target, until the kernel lets the next one wait."""
+    """Connect clients directly to the target, until the kernel makes the next one wait."""
     target.listen(0)
     fillers = []
     for _ in range(200):
@@ -343,8 +343,9 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
 
 
 async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
-    """In an earlier version, data continued to wait for its time, and a reset then removed it from a link that
-    worked.
+    """In an earlier version, data still waited for its delay to pass after the link was mended.
+
+    A reset then removed the data from a link that worked.
     """
     async with running_link() as ends:
         client, server = await ends.pair()

@@ -36,10 +36,11 @@ ELSEWHERE = {
     "validate": {RunOracle.DOUBLED, RunOracle.REORDERED, RunOracle.AUDIT},
     "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
-"""For each run, the oracles that other tests check.
+"""For each scenario, the oracles that other tests check.
 
 A trigger takes one message at a time, and its history drops repeated messages; test_demo.py plants these faults. The
-first message that does not arrive ends the run of all ways; test_ends.py plants the faults that are not found by then.
+scenario `ends` stops at the first message that does not arrive; test_ends.py plants the faults that `ends` does not
+find before it stops.
 """
 
 PLANTED = {
@@ -47,9 +48,10 @@ PLANTED = {
     "validate": ("altered", "lost"),
     "ends": ("lost",),
 }
-"""The faults of messages in each run: one text of faults for each time that it runs.
+"""For each scenario, the faults of messages that are planted; it runs once for each string.
 
-A run that is not listed has all faults at once. Messages after a lost one may not arrive, so a loss hides other faults.
+A scenario that is not listed runs once, with all faults. Messages after a lost one may not arrive, so a loss hides
+other faults.
 """
 
 

@@ -30,8 +30,9 @@ from tests.simulator.storage.batches import in_order, messages_in
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "400"))
 LENGTHS: Final = (17, 38)
-"""The numbers of transactions that are done at an earlier moment, from which files are restored, and at the end of the
-process.
+"""How many transactions have been committed at an earlier moment, and at the end of the process.
+
+Files are restored from the earlier moment.
 """
 HURTS: Final = (
     "flip",
@@ -214,7 +215,7 @@ def stopped(all_left: list[Left]) -> Left:
 
 
 def refused(files: dict[str, bytes], left: Left) -> bool:
-    """Return whether the damage is reported, after checking that nothing differs if it is not."""
+    """Return whether the damage is reported; check that all other data is as it was committed."""
     try:
         found, notices = found_in(files)
     except StoreError:

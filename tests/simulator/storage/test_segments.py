@@ -394,7 +394,7 @@ def left_after_in(folder: Path) -> bytes:
 
 
 def salvaged(left: Left, data: bytes) -> tuple[list[int], list[str]]:
-    """Return the numbers of the records that can be read from a last segment with this content, and the findings."""
+    """Return the record numbers that can be read from a last segment with this content, and the findings."""
     name = SegmentName(3, Path(left.last))
     found = [*HurtSegment(name, data, is_last=True, acknowledged=None, is_written=False).salvaged()]
     return [one.number for one in found if one.writes is not None], [

@@ -1,4 +1,4 @@
-"""The identities that are believed, as a topology declares them."""
+"""The peers whose identity a node accepts as proven, as a topology declares them."""
 
 from __future__ import annotations
 

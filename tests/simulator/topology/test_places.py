@@ -1,4 +1,7 @@
-"""The options that a command needs to find the same nodes: every printed command works when it is pasted."""
+"""The options with which a further command finds the same nodes.
+
+Every printed command works when it is pasted.
+"""
 
 from __future__ import annotations
 

@@ -389,7 +389,10 @@ def content(store: Store | Disk) -> Content:
 
 
 def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
-    """Let a store commit; return how many commits returned, and how the process ended, if it did."""
+    """Let a store commit, and return how many commits were finished.
+
+    Also return how the process died, or why the disk refused something; empty if neither happened.
+    """
     done = 0
     try:
         store = Store(TABLES, NODE, limits=LIMITS, files=files)

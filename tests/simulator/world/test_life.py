@@ -1,4 +1,4 @@
-"""Each kind of life happens in the worlds of some seeds: it is not only drawn, but lived through."""
+"""Each kind of event really takes place in the worlds of some seeds: it is not only drawn."""
 
 from __future__ import annotations
 
@@ -282,8 +282,9 @@ def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> 
 
 
 def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> None:
-    """The message is tried alone, and is identified when others get through; the messages that prove it arrive in the
-    calm.
+    """The message is tried alone, and is identified when others get through.
+
+    The messages that prove the refusal arrive in the calm phase.
     """
     for where in ("b", "c"):
         scenario = replace(
@@ -354,7 +355,10 @@ def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_wor
 
 
 def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_all_else_there_is() -> None:
-    """The message from a arrives as c's next session opens; it is acknowledged when everything else is under way."""
+    """The message from `a` arrives as the next session of `c` opens.
+
+    It is acknowledged when everything else is under way.
+    """
     scenario = a_chain(
         a_burst(source="c", target="a"),
         a_burst(at_ms=8_000, kind="final ack"),

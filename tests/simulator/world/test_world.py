@@ -134,7 +134,10 @@ def test_what_is_for_a_direct_name_of_one_that_nobody_can_call_would_wait_for_ev
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_an_acknowledgment_that_its_source_has_waits_for_a_call_and_no_longer_than_that() -> None:
-    """b dies before it hears that a has the acknowledgment; by b's clock, the message arrived too late."""
+    """`b` dies before it hears that `a` has the acknowledgment.
+
+    By the clock of `b`, the message arrived too late.
+    """
     faults = (
         Fault(at_ms=1, kind="jump clock", where="b", value=86_400),
         Fault(at_ms=1_030, kind="kill", where="b", for_ms=100),

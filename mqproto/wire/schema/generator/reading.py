@@ -1,4 +1,4 @@
-"""Writes functions that read packets: to make a record, only to judge the bytes, or to find a header."""
+"""Writes functions that read packets: to make a record, to check the bytes only, or to find a header."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ class Reader(Writer):
     def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
         """Write a choice.
 
-        Each branch reads the padding after the choice, because most branches leave no padding to read.
+        The code for the padding after the choice is part of each branch, because most branches need none.
         """
         self.arrive()
         then = [(Pad4(), padding)] if padding else []
@@ -339,7 +339,7 @@ def reader(record: Record[Any]) -> Function:
 
 
 def checker(record: Record[Any]) -> Function:
-    """Return a function that makes no record, but raises one of REFUSALS whenever that of `reader` does."""
+    """Return a function that makes no record, but raises one of REFUSALS if the one from `reader` would."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)

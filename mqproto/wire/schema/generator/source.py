@@ -213,7 +213,10 @@ class Writer:
 
 
 def bits_of(condition: Any) -> tuple[Any, int, int] | None:
-    """Split a rule about bits of a word into the word, the bits' mask, and their required values in place."""
+    """Split a rule about bits of a word into the word, the mask of the bits, and their required value.
+
+    The value is in the same position as the mask.
+    """
     match condition:
         case BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)) if mask.bit_count() == 1:
             return word, mask, mask
@@ -250,7 +253,7 @@ def is_packet_size(part: Any) -> bool:
 
 
 def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
-    """Yield the parts with their names. With a choice comes the name of the padding after it."""
+    """Yield each part with its name, and for a choice also the name of the padding after it."""
     parts = [(bare(part), part.name or "") for part in layout.subcons]
     after_choice = False
     for (part, name), (following, padding) in zip(parts, [*parts[1:], (None, "")], strict=True):

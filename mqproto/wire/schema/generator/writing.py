@@ -195,7 +195,7 @@ class Builder(Writer):
     def choose(self, cases: list[tuple[str, Any]], scope: Scope, name: str, padding: str = "") -> None:
         """Write branches, each of which leaves its bytes in the same piece.
 
-        Each branch writes the padding after the choice, because most branches leave no padding to write.
+        The code for the padding after the choice is part of each branch, because most branches need none.
         """
         self.arrive()
         outside, residue = self.pieces, self.residue

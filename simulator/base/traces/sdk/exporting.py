@@ -103,7 +103,7 @@ def otlp(endpoint: str) -> SpanExporter:
 def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
     """Shut down. Return whether the last spans were sent in time.
 
-    The thread that shuts down ends with the process at the latest.
+    The shutdown has a thread of its own, which ends with the process if it has not ended before.
     """
     closing = threading.Thread(target=shutdown, name="traces", daemon=True)
     closing.start()

@@ -33,7 +33,7 @@ class EndsReport:
     usage: Mapping[str, NodeUsage] = field(default_factory=dict)
 
     def of(self, way: EndWay) -> Evidence | None:
-        """Return the audit's evidence about the message that took a way, or None if no message took it."""
+        """Return the audit's evidence about the message that was sent for a way; None if none was sent."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
 

@@ -1,4 +1,7 @@
-"""Sends a message on each of the ways, audits who holds it, and compares the result with the list of each party."""
+"""Sends a message for each way in ways.py, and audits who holds it.
+
+The result is compared with the list of each party.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ SECONDS: Final = "0.02"
 
 
 async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> EndsReport:
-    """Send a message on every way. Stores and logs stay if a result is not as expected.
+    """Send a message for each way in which a message can end.
+
+    Stores and logs stay if a result is not as expected.
 
     Args:
         begin: called with the name of each way before its message is sent.

@@ -36,7 +36,7 @@ LETTERS: Final = "deadxact"
 
 
 class WayError(MqprotoError):
-    """A message did not take its planned way."""
+    """An event that was planned for a message did not happen."""
 
 
 class System(EdgeRig):
@@ -99,7 +99,7 @@ class System(EdgeRig):
         """Hand a message in, list it once the answer is 200, and return its identifier.
 
         Args:
-            text: the beginning of the message's body, if the message is not the way's own.
+            text: the beginning of the message's body; by default `key` or, if that is empty, `way`.
         """
         text = text or key or way
         named = {"Idempotency-Key": key} if key else {}

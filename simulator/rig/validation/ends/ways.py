@@ -357,7 +357,7 @@ class EndWay(NamedTuple):
 
     owner: the message's holder afterwards, described for people.
     end, reason: the audit's words for this outcome.
-    first: the part of this way that comes before another way stops the trigger; None if there is no such part.
+    first: the events of this way that must happen before any way stops the trigger; None if there are none.
     """
 
     go: Go

@@ -1,4 +1,4 @@
-"""HTTP for strangers: how slow, large, malformed or excessively many requests are ended."""
+"""HTTP for strangers: requests that are too slow, too large, malformed or too many are cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that a command needs to find the same nodes."""
+"""The options with which a further command finds the same nodes as the current command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without traces a step changes nothing, and nothing about it is kept."""
+"""Without tracing, a step leaves its headers unchanged, and nothing about the step is kept."""
 
 from __future__ import annotations
 

@@ -140,14 +140,17 @@ class Trial:
         run("systemctl", "daemon-reload")
 
     def came_through(self, body: str) -> bool:
-        """Return whether a producer's request finally becomes a call of the service."""
+        """Return whether a producer's request finally arrives as a call to the service."""
         url = "http://127.0.0.1:8080/queues/orders/messages"
         with urllib.request.urlopen(url, body.encode(), timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         return self.posted.get(timeout=PATIENCE_S) == body
 
     def walls(self) -> dict[str, bool]:
-        """Return which actions root can take in the node's place; nothing but the unit's walls can stop root."""
+        """Return which actions root can take in the mount namespace of the node's process.
+
+        Only the unit's sandboxing can stop root there.
+        """
         inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
 
         def can(what: str) -> bool:

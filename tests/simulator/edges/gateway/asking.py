@@ -19,7 +19,7 @@ count = itertools.count()
 def before_call(
     context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]
 ) -> None:
-    """Make valid the requests that should be accepted; in those that should be refused, change only the ids."""
+    """Correct the requests that should be accepted; in those that should be refused, change only the ids."""
     headers, meta = case.headers, case.meta
     if headers is None or meta is None or case.operation.label != HAND_IN:
         return

@@ -536,7 +536,7 @@ async def test_a_token_opens_its_queues_and_no_others(
 
 
 def tokens_of(folder: Path, **producers: str | None) -> Path:
-    """Write a file of tokens for `orders`; None stands for a producer that has the holder's name."""
+    """Write a file of tokens for `orders`; None gives a token the producer that has the token's own name."""
     named = {
         name: "" if producer is None else f'producer = "{producer}"' for name, producer in producers.items()
     }

@@ -138,7 +138,7 @@ class Node:
     """The bodies of accepted messages, in order."""
     kept: dict[Ticket, MessageId] = field(default_factory=dict)
     doubts: list[Ticket] = field(default_factory=list)
-    """Messages from another life of the gateway that the node has forgotten."""
+    """Messages that an earlier run of the gateway submitted, and that the node has forgotten."""
     failure: Exception | None = None
     """The error with which every submission ends."""
     lost: trio.Event = field(default_factory=trio.Event)
@@ -271,8 +271,9 @@ async def test_after_a_system_error_the_producer_may_retry(
 
 
 def test_every_code_is_a_business_error_or_may_be_retried() -> None:
-    """From "Message Producer Rules": the status distinguishes the two, and so does whether a time is given after which
-    to retry.
+    """From "Message Producer Rules": the status distinguishes the two.
+
+    A time after which to retry is given only for errors that may be retried.
     """
     assert set(MEANINGS) == set(Code)
     for meaning in MEANINGS.values():

@@ -125,7 +125,8 @@ async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
 ) -> None:
     """A node remembers 64 operations.
 
-    An operation that would make the node forget one of ours waits until ours no longer matters.
+    If a new operation would make the node forget an earlier one, the new one waits. It is sent when the earlier one no
+    longer matters.
     """
     tickets = [Ticket(r"destination\notes", f"note-{number}", "f") for number in range(80)]
     accepted: list[Ticket] = []

@@ -26,7 +26,10 @@ from tests.simulator.gateways import GatewayProcess, hashed, options_for
 from tests.simulator.running import NodeProcess
 
 EXAMPLES = int(os.environ.get("MQPROTO_OPENAPI_EXAMPLES", "0"))
-"""How many requests of each kind are generated; 0 means a few, to one gateway only."""
+"""How many requests of each kind are generated.
+
+If this is 0, only a few are generated, and they are sent to one gateway only.
+"""
 SEED = 7
 TOKEN = "a token of twenty-two"
 TOKENS = f'[shop]\nsha256 = "{hashed(TOKEN)}"\nqueues = ["orders", "notes"]\n'
@@ -34,7 +37,7 @@ ASKING = f"""
 [auth.openapi.token]
 bearer = "{TOKEN}"
 """
-"""The content of a settings file for schemathesis, which is not used with a gateway without tokens."""
+"""The content of schemathesis's settings file; it is used only with a gateway that has tokens."""
 
 
 def one_that_asks_for_all(folder: Path) -> dict[str, Any]:
@@ -62,8 +65,9 @@ def one_with_https(folder: Path) -> dict[str, Any]:
 
 
 def narrow(document: dict[str, Any]) -> None:
-    """Narrow the document by facts that no schema can state, such as which queues exist, and close it so that gaps are
-    found.
+    """Narrow the document by facts that no schema can state, such as which queues exist.
+
+    Also forbid properties that the document does not list, so that gaps in it are found.
     """
 
     def close(value: Any) -> None:

@@ -163,7 +163,10 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Iterator[list[int]]:
-    """Let the process end before its transaction number `moment // 2` is committed, or right after."""
+    """Let the process end in transaction number `moment // 2`.
+
+    It ends right before the commit if `moment` is even, and right after the commit if it is odd.
+    """
     begun, number = moving._Database.begun, itertools.count()
     seen = [0]
 
@@ -266,8 +269,9 @@ def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
 
 
 def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: Route) -> None:
-    """Otherwise, the program would have seen a later time than the new place, which would then look like a restored
-    backup.
+    """Otherwise, the program would have recorded a later time than the history has in its new place.
+
+    The new place would then look like a restored backup.
     """
     source, target = route.new_source(), route.new_target()
     passed_s = [0.0]

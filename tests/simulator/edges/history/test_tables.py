@@ -36,7 +36,7 @@ def make_earlier(url: str, since_s: float = 0.0) -> None:
 
 
 def forget_lives(journal: Path) -> None:
-    """Make a gateway's journal look like one from before histories had lives."""
+    """Make a gateway's journal look like that of a version that did not record the lives of histories."""
     with closing(sqlite3.connect(journal)) as db:
         db.execute("DROP TABLE history")
 

@@ -26,7 +26,10 @@ from tests.simulator.edges.operators.desks import TWO, Typed
 
 
 async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tmp_path: Path) -> None:
-    """The history has forgotten the message, but a log may still have it. This excuses no more recent message."""
+    """The history has forgotten the message, but a log may still have it.
+
+    A more recent message that is unaccounted for is still a finding.
+    """
     typed = Typed(tmp_path, "two.toml", TWO)
     now_s, moment_s, passed_s = time.time(), 0.0, 0.0
     url = places.history_url(tmp_path)

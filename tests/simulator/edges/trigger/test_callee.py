@@ -1,6 +1,6 @@
 """The meaning of a consumer's answer: the table of callee.py, row by row, and calls over real sockets.
 
-Reliable messaging is "Transactions in OSB. Reliable Messaging".
+"Reliable messaging" means the document "Transactions in OSB. Reliable Messaging".
 """
 
 from __future__ import annotations

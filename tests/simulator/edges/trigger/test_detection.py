@@ -1,6 +1,7 @@
-"""When a consumer is called twice: the three steps with a document history, on SQLite and PostgreSQL, and without one.
+"""When a consumer is called twice.
 
-Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
+The three steps are tested with a document history, on SQLite and PostgreSQL, and without one. "Duplicate detection"
+means the document "Summary of Duplicate Detection Process for JMS Triggers".
 """
 
 from __future__ import annotations

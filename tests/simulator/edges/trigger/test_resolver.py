@@ -1,6 +1,6 @@
 """The answers of a document resolver, and what its silence means.
 
-Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
+"Duplicate detection" means the document "Summary of Duplicate Detection Process for JMS Triggers".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`mqproto trigger` as a process: its options, and the state that it leaves when it is killed.
 
-Reliable messaging is "Transactions in OSB. Reliable Messaging". Duplicate detection is "Summary of Duplicate Detection
-Process for JMS Triggers".
+"Reliable messaging" means the document "Transactions in OSB. Reliable Messaging". "Duplicate detection" means the
+document "Summary of Duplicate Detection Process for JMS Triggers".
 """
 
 from __future__ import annotations

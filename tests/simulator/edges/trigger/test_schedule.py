@@ -1,4 +1,7 @@
-"""A schedule for a queue that is a list: each group is attempted in order, and nothing is forgotten."""
+"""The schedule, tested with a list as its queue.
+
+Each group is attempted in order, and nothing is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +173,7 @@ def test_a_group_that_waits_does_not_hold_up_the_others() -> None:
 
 
 def test_while_the_queue_is_held_each_group_is_tried_in_turn() -> None:
-    """One group may be the one that fails, while the consumer works for the others."""
+    """The consumer may fail for one group only, and work for the others."""
     desk = Desk(Schedule(2, 4), ["a", "a", "b"])
     desk.step()
     desk.answer()

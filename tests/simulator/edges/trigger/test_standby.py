@@ -1,7 +1,9 @@
-"""Two triggers for one queue, as processes: the second stands by, and takes over without calling twice or too early.
+"""Two triggers for one queue, as processes: the second stands by.
 
-Reliable messaging is "Transactions in OSB. Reliable Messaging". Duplicate detection is "Summary of Duplicate Detection
-Process for JMS Triggers".
+It takes over without calling twice or too early.
+
+"Reliable messaging" means the document "Transactions in OSB. Reliable Messaging". "Duplicate detection" means the
+document "Summary of Duplicate Detection Process for JMS Triggers".
 """
 
 from __future__ import annotations

@@ -301,7 +301,10 @@ async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_i
 
 @pytest.mark.parametrize("layout", [2, 3])
 async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: str, layout: int) -> None:
-    """This covers hooks and callbacks. A message whose reports were sent but not kept has another life."""
+    """This covers hooks and callbacks.
+
+    It also covers a message that gets another life after its report was sent and no longer kept.
+    """
     async with open_history(history_url) as history:
         await accept(history)
     hook = json.dumps(

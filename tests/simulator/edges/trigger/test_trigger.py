@@ -262,7 +262,7 @@ async def test_a_consumer_that_is_not_there_is_called_when_it_is(desk: Client, s
 
 
 async def test_the_response_is_awaited_in_the_transaction_of_the_read(desk: Client, start: Start) -> None:
-    """Reliable messaging, Why Response in the Same Trasaction? The message stays until the answer has arrived."""
+    """Reliable messaging, "Why Response in the Same Trasaction?": the message stays until it is answered."""
     asked, may_answer = trio.Event(), trio.Event()
 
     async def slow(call: Call) -> None:

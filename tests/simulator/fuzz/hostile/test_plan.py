@@ -1,4 +1,7 @@
-"""The attacks to run: those that once did harm come first. Each is run in one form before any is run in the next."""
+"""The attacks to run: those that once did harm come first.
+
+All attacks are run in one form before any attack is run in another form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost that an attack may cause: each bound is tested at its limit, and just beyond it."""
+"""The limits on what an attack may cost: each limit is tested at its value, and just beyond it."""
 
 from __future__ import annotations
 

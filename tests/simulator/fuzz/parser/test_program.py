@@ -23,7 +23,10 @@ from tests.test_readme import blocks_of
 
 
 def program(folder: Path, text: str) -> str:
-    """Return the command that runs a Python program with this text, which finds the packet in `data`."""
+    """Return the command that runs a Python program with this text.
+
+    The program's variable `data` has the packet.
+    """
     path = folder / "a_program.py"
     path.write_text("import os, sys, time\ndata = sys.stdin.buffer.read()\n" + textwrap.dedent(text))
     # Without its site it starts in half the time.

@@ -134,11 +134,11 @@ def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
 
 
 def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
-    """Return the first `count` seeds of campaigns that have enough deadly lies.
+    """Return the first `count` seeds of campaigns that soon tell enough lies that crash the peer.
 
-    They have at least `deadly_count` of these lies among the first twenty cases. With other seeds, each campaign takes
-    hundreds of cases. The seeds are searched for because every new lie changes the order of all lies. Case 0 tells no
-    lie, but uses up the turn of one.
+    At least `deadly_count` of the first twenty cases of such a campaign tell one of these lies. With other seeds, each
+    campaign takes hundreds of cases. The seeds are searched for because every new lie changes the order of all lies.
+    Case 0 tells no lie, and the first lie in the order is skipped.
     """
 
     def is_short(seed: int) -> bool:

@@ -1,4 +1,4 @@
-"""Cases: they are stored in files and read back unchanged, retold by another speaker, and combined."""
+"""Cases: they are stored in files and read back unchanged, given another identity, and combined."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Who changed what: each order has its own log line; of messages sent or taken, one line reports the first, and another
-one their sum.
+"""Who changed what: each order has its own log line.
+
+For messages that are sent or taken, one line reports the first operation, and further lines report the counts of later
+operations.
 """
 
 from __future__ import annotations

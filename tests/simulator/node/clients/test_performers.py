@@ -54,9 +54,9 @@ class Machine:
         return Moment(uptime_ms=(self.now_s - self.started_s) * 1_000, utc_s=next(DATES))
 
     def connect(self, invoker: bytes = ONE, *, lasting: bool = False, following: int | None = None) -> bool:
-        """Introduce an invoker as it would do itself, with the latest birth that it knows.
+        """Introduce an invoker as the invoker itself would: with the latest birth that it knows.
 
-        Return whether it is remembered.
+        Return whether the node remembers the invoker.
         """
         birth, remembered = self.performers.connected(
             invoker, self.now, lasting=lasting, birth=self.births.get(invoker, b""), following=following

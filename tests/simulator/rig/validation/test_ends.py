@@ -49,8 +49,9 @@ IN_STORES: Final = frozenset(
 ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
 named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 IN_SOME_STORE: Final = [way for way in WAYS if way.end is not End.HEARD_ELSEWHERE]
-"""All ways whose end is recorded in some store, which excludes an end that a producer heard of only in its own
-queue.
+"""All ways to end that are recorded in some store.
+
+This excludes an end that is reported only to the producer's own administration queue.
 """
 
 
