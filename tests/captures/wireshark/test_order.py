@@ -43,6 +43,11 @@ SPOILT: Final = [
     *sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED - TRANSLATED - DAMAGED),
     *["begins late"] * 2,
 ]
+APART_S: Final = 10_000
+"""The seconds between two connections. No kind of damage puts a clock right by as much.
+
+All connections have the same bytes and numbers, so two that appear at the same moment look like one that is translated.
+"""
 FIRST_PORT: Final = 40_000
 LENGTHS: Final = (45, 300)
 """Segment lengths with which nearly all segments begin inside a packet."""
@@ -73,7 +78,7 @@ def frames_of(number: int, *said: bytes, segment_bytes: int = 300) -> list[Frame
     raw = list(talk.open())
     for place, data in enumerate(said):
         raw += talk.send(Side.SERVER if place % 2 else Side.CLIENT, data)
-    began_ns = (1_700_000_000 + 100 * number) * SECOND_NS
+    began_ns = (1_700_000_000 + APART_S * number) * SECOND_NS
     return [Frame(began_ns + place * 1_000_000, data) for place, data in enumerate(raw)]
 
 
@@ -123,19 +128,20 @@ def packets_of(pdml: str) -> Iterator[tuple[int, Seen]]:
         yield from ((max(ports) - FIRST_PORT, seen) for seen in seen_in(packet))
 
 
+def test_a_clock_that_is_put_right_makes_no_connection_a_translation_of_the_next(tmp_path: Path) -> None:
+    [spoilt] = KINDS["clock put right"](frames_of(0, *EVERY_PACKET), 7)
+    capture = written(tmp_path / "two.pcapng", [spoilt, frames_of(1, *EVERY_PACKET)])
+    reader = PacketReader(read_capture(capture))
+    assert len({packet.connection for packet in reader}) == 2
+    assert reader.translations.found == []
+
+
 def test_whoever_is_accused_in_a_capture_that_lacks_something_is_accused_by_decode_too(
     tmp_path: Path,
 ) -> None:
     seeds = drawn(st.integers(0, 10**6), len(LENGTHS) * len(SPOILT))
-    said = [
-        *EVERY_PACKET,
-        ODD,
-        *EVERY_PACKET,
-        BROKEN,
-        *EVERY_PACKET[:3],
-        EVERY_PACKET[0][100:],
-        *EVERY_PACKET,
-    ]
+    broken = [BROKEN, *EVERY_PACKET[:3], EVERY_PACKET[0][100:]]
+    said = [*EVERY_PACKET, ODD, *EVERY_PACKET, *broken, *EVERY_PACKET]
     whole = frames_of(0, *said), frames_of(1, HELLO, HELLO, *[ENCRYPTED] * 20)
     connections = [*whole]
     for number, (kind, seed) in enumerate(zip(len(LENGTHS) * SPOILT, seeds, strict=True), 2):
