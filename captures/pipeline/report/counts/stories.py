@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from duckdb import DuckDBPyConnection
@@ -36,7 +38,7 @@ _AS: Final = {
     str(Verdict.DUPLICATE): "as a duplicate",
     str(Verdict.IN_DOUBT): "in doubt",
 }
-_CAME: Final = ("series", "source_manager", "sequence", "sequence_number", "arrived_ns")
+_CAME: Final = ("source_manager", "sequence", "sequence_number", "arrived_ns")
 Row = dict[str, Any]
 
 
@@ -49,8 +51,8 @@ class Evidence:
     arrivals: rows of DUPLICATES, keyed by message and receiver; only those for arrivals on the message's path.
     answers: the number of the packet with the receiver's first answer, keyed by series and row.
     gaps: rows of GAPS, as selected by _GAP, for sequences on the messages' paths.
-    came: when messages that are missing in gaps reached their destination, keyed by series, source, sequence and
-        number. A packet that was cut may not have shown its number by then.
+    came: the numbers of messages that are missing in gaps but reached their destination, in order, with their times,
+        keyed by source and sequence. They may have come on other hops, or in packets that did not show their numbers.
     lossy: the series with losses. Messages that were not seen there may still have existed.
     """
 
@@ -59,7 +61,7 @@ class Evidence:
     arrivals: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
     answers: dict[tuple[str, int], int | None] = field(default_factory=dict)
     gaps: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
-    came: dict[tuple[str, ...], dict[int, int]] = field(default_factory=dict)
+    came: dict[tuple[str, ...], list[tuple[int, int]]] = field(default_factory=dict)
     lossy: frozenset[str] = frozenset()
 
     def is_lossy(self, row: Row) -> bool:
@@ -109,12 +111,11 @@ def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
     lacking: dict[tuple[str, ...], BoundedRanges] = {}
     for key, gaps in found.gaps.items():
         for gap in gaps:
-            lacking.setdefault(key[:3], BoundedRanges()).add(gap["first_number"], gap["last_number"])
-    sequences = [sequence for _, _, sequence in lacking]
-    for row in _with_one_of(connection, "histories", "sequence", sequences, _CAME):
-        series, source, sequence, number, arrived_ns = (row[name] for name in _CAME)
-        if arrived_ns is not None and number in lacking.get((series, source, sequence), ()):
-            found.came.setdefault((series, source, sequence), {})[number] = arrived_ns
+            lacking.setdefault(key[1:3], BoundedRanges()).add(gap["first_number"], gap["last_number"])
+    for row in _with_one_of(connection, "histories", "sequence", [each for _, each in lacking], _CAME):
+        source, sequence, number, arrived_ns = (row[name] for name in _CAME)
+        if arrived_ns is not None and number in lacking.get((source, sequence), ()):
+            insort(found.came.setdefault((source, sequence), []), (number, arrived_ns))
 
 
 def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
@@ -126,7 +127,7 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
     """
     for row in found.histories:
         hops = found.ways[row["message"]]
-        holder, gaps = _held(row, hops, found)
+        holder, gaps, never = _held(row, hops, found)
         is_lossy = found.is_lossy(row)
         steps = [
             *_crossings(row, hops, found, places),
@@ -139,7 +140,7 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
             text = "a FinalAck of a later message of its sequence said that this one came too"
             steps.append(Step(row["covered_ns"], Sentence(text)))
         steps.sort(key=lambda step: step.time_ns)
-        verdict = _verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy)
+        verdict = _verdict(row, hops, never, places, ended_ns, is_lossy=is_lossy)
         yield row["message"], Story(verdict, steps, secured(hops, places))
 
 
@@ -245,8 +246,10 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
     return None
 
 
-def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
-    """Return the destination of a message, and the gaps that made the destination hold it.  [MS-MQQB] 3.1.5.8.6
+def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row], list[Row]]:
+    """Return the destination of a message, the gaps that made it hold the message, and those that were never filled.
+
+    [MS-MQQB] 3.1.5.8.6
 
     An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, seen or not. The
     unseen ones then held nothing up in the end. Connections with losses are read later than others. So a gap counts
@@ -264,21 +267,21 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
                 and gap["opened_ns"] <= arrived_ns
                 and (not is_acked if gap["filled_ns"] is None else gap["filled_ns"] > arrived_ns)
                 and (gap["filled_by"] is None or gap["filled_by"] > hop["number"])
-                and not _had_come(gap, found.came.get(key[:3], {}), arrived_ns)
             ]
-            return hop["to_label"], gaps
-    return "", []
+            came = found.came.get(key[1:3], [])
+            never = [part for gap in gaps if gap["filled_ns"] is None for part in _lacking(gap, came)]
+            return hop["to_label"], [part for gap in gaps for part in _lacking(gap, came, arrived_ns)], never
+    return "", [], []
 
 
-def _had_come(gap: Row, came: dict[int, int], by_ns: int) -> bool:
-    """Whether all messages that a gap lacks had in fact arrived by then.
-
-    Messages that the capture cut before their numbers may have arrived, for example.
-    """
-    first, last = gap["first_number"], gap["last_number"]
-    return last - first < len(came) and all(
-        number in came and came[number] <= by_ns for number in range(first, last + 1)
-    )
+def _lacking(gap: Row, came: list[tuple[int, int]], by_ns: float = inf) -> Iterator[Row]:
+    """Yield the parts of a gap whose messages had not come by then, on any hop."""
+    first, end = gap["first_number"], gap["last_number"] + 1
+    for number, time_ns in (*came[bisect_left(came, (first,)) : bisect_left(came, (end,))], (end, 0)):
+        if time_ns <= by_ns:
+            if first < number:
+                yield gap | {"first_number": first, "last_number": number - 1}
+            first = number + 1
 
 
 def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy: bool) -> Iterator[Step]:
@@ -321,7 +324,7 @@ def _place(seen: Seen | None) -> Place | None:
 
 
 def _verdict(
-    row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
+    row: Row, hops: list[Row], never: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
 ) -> Sentence:
     """Return the outcome in words; if the captures have losses, it says what was seen, not what was absent."""
     where = row["whereabouts"]
@@ -330,21 +333,18 @@ def _verdict(
     if row["latency_ns"] or row["latency_uncertainty_ns"]:
         after = took(f"{came}, after", row["latency_ns"], row["latency_uncertainty_ns"])
     match row["outcome"]:
-        case Outcome.EXPIRED:
-            return Sentence(f"It expired{why(row)}. It was last seen at {where}. {_grave(row, hops, places)}")
-        case Outcome.REFUSED:
-            return Sentence(
-                f"It was refused{why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
-            )
+        case Outcome.EXPIRED | Outcome.REFUSED:
+            how = "expired" if row["outcome"] == Outcome.EXPIRED else "was refused"
+            return Sentence(f"It {how}{why(row)}. It was last seen at {where}. {_grave(row, hops, places)}")
         case Outcome.CONFIRMED:
             return after._replace(after=", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
             return Sentence("Its destination said that it came.")
-        case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
-            numbers = _numbers(gaps)
+        case Outcome.REACHED if never:
+            numbers = _numbers(never)
             if is_lossy:
                 return Sentence(
-                    f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(gaps)} seen to come."
+                    f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(never)} seen to come."
                 )
             return Sentence(f"{came}, which has to hold it: {numbers} never came.")
         case Outcome.REACHED if row["reason"]:

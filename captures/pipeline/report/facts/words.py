@@ -99,8 +99,8 @@ def rate(count: int, span_ns: int) -> str:
 
 
 def gaps_text(sequences: Sequences) -> str:
-    """Return the gaps in words, such as `3 gaps, all filled` or `3 gaps, 1 never filled`."""
-    ended = f"{sequences.gaps_open:,} never" if sequences.gaps_open else "all"
+    """Return the gaps in words, such as `3 gaps, all filled` or `3 gaps, 1 not seen to be filled`."""
+    ended = f"{sequences.gaps_open:,} not seen to be" if sequences.gaps_open else "all"
     return f"{counted(sequences.gaps, 'gap')}, {ended} filled"
 
 

@@ -28,6 +28,15 @@ from tests.captures.pipeline.report.tables import (
 )
 
 SECOND = 10**9
+GAP: dict[str, Any] = {
+    "series": "day.pcapng",
+    "source_manager": "a-key",
+    "sequence": "1:1",
+    "from_key": "b-key",
+    "to_key": "c-key",
+    "opened_by": 1,
+    "opened_ns": BEGIN_NS,
+}
 
 
 def told(story: Story) -> list[str]:
@@ -107,15 +116,8 @@ def test_a_message_that_failed_says_why_and_where_it_is_now(
         1, outcome="refused", final_class="NACK_Q_EXCEED_QUOTA", final_ns=BEGIN_NS, sequence=sequence
     )
     row |= {"source_manager": "a-key", "order_acked_ns": None}
-    packet = {
-        "series": "day.pcapng",
-        "row_id": 1,
-        "number": 1,
-        "framed": True,
-        "time_ns": BEGIN_NS,
-        "frame": 1,
-    }
-    packet |= {"file": "day.pcapng", "journal_negative": journal_negative}
+    packet = {"series": "day.pcapng", "row_id": 1, "number": 1, "framed": True, "time_ns": BEGIN_NS}
+    packet |= {"file": "day.pcapng", "frame": 1, "journal_negative": journal_negative}
     rows: dict[str, Rows] = {"histories": [row], "hops": hops_of(row), "packets": [packet]}
     [story] = gather(made_up(tmp_path / "out", rows)).messages.stories.values()
     assert sentence(story.verdict) == f"It was refused: its queue was full. It was last seen at c. {told}"
@@ -151,18 +153,7 @@ def test_a_gap_that_was_filled_when_a_message_was_read_kept_none_though_its_fill
     This holds even if the filling has a later time, because packets on a connection with missing bytes are read late.
     """
     row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
-    gap: dict[str, Any] = {
-        "series": "day.pcapng",
-        "source_manager": "a-key",
-        "sequence": "1:1",
-        "from_key": "b-key",
-        "to_key": "c-key",
-        "first_number": 3,
-        "last_number": 3,
-        "opened_by": 1,
-        "opened_ns": row["first_ns"],
-        "filled_ns": row["first_ns"] + 60 * SECOND,
-    }
+    gap = GAP | {"first_number": 3, "last_number": 3, "filled_ns": row["first_ns"] + 60 * SECOND}
     for filled_by, is_held in ((2, False), (3, True)):
         rows: dict[str, Rows] = {
             "histories": [row],
@@ -175,16 +166,7 @@ def test_a_gap_that_was_filled_when_a_message_was_read_kept_none_though_its_fill
 
 def test_a_message_that_its_destination_holds_for_ever_says_what_it_lacks(tmp_path: Path) -> None:
     row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
-    gap: dict[str, Any] = {
-        "series": "day.pcapng",
-        "source_manager": "a-key",
-        "sequence": "1:1",
-        "from_key": "b-key",
-        "to_key": "c-key",
-    }
-    gap |= {"opened_by": 1, "opened_ns": row["first_ns"]}
-    gaps = [gap | {"first_number": 3, "last_number": 5}, gap | {"first_number": 7, "last_number": 7}]
-    gaps += [gap | {"first_number": 10, "last_number": 12}]
+    gaps = [GAP | {"first_number": first, "last_number": last} for first, last in ((3, 5), (7, 7), (10, 12))]
     tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row), "gaps": gaps})
     [story] = gather(tables).messages.stories.values()
     assert sentence(story.verdict) == (
@@ -249,16 +231,8 @@ def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path
         | {"row_id": 4, "number": 4, "frame": 4, "interface": 1, "time_ns": row["order_acked_ns"] + SECOND}
         | {"kind": "OrderAck", "class_name": "ORDER_ACK", "message": None, "ack_sequence": row["sequence"]},
     ]
-    arrivals = [
-        {
-            "message": row["message"],
-            "to_key": "c-key",
-            "series": "day.pcapng",
-            "row_id": number,
-            "number": number,
-        }
-        for number in (2, 3)
-    ]
+    arrival = {"message": row["message"], "to_key": "c-key", "series": "day.pcapng"}
+    arrivals = [arrival | {"row_id": number, "number": number} for number in (2, 3)]
     clocks = [{"series": "day.pcapng", "interface": 1, "offset_ns": SECOND, "packets": 1}]
     rows: dict[str, Rows] = {
         "histories": [row],
@@ -289,14 +263,7 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     unnumbered = stuck(3, whereabouts="b > c") | {"outcome": "not known", "reason": "frames are missing"}
     held, told_so = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key"), history(8)
     told_so |= {"source_manager": "a-key"}
-    gap: dict[str, Any] = {
-        "series": "day.pcapng",
-        "source_manager": "a-key",
-        "sequence": "1:1",
-        "from_key": "b-key",
-        "to_key": "c-key",
-    }
-    gap |= {"opened_by": 1, "opened_ns": BEGIN_NS, "first_number": 3, "last_number": 5}
+    gap = GAP | {"first_number": 3, "last_number": 5}
     hops = [
         hop(there["message"], 1, "ab", BEGIN_NS, acknowledged_ns=BEGIN_NS + 2 * SECOND),
         hop(between["message"], 2, "bc", BEGIN_NS, last_ns=BEGIN_NS + 6 * SECOND, copies=3),
@@ -327,18 +294,34 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     assert not [said for said in told(stories[told_so["message"]]) if "hold" in said]
 
 
-@pytest.mark.parametrize(("came", "held"), [((3, 4), True), ((3, 4, 5), False)])
-def test_what_came_before_its_number_was_known_held_nobody_up(
-    came: tuple[int, ...], held: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("came", "afterwards", "behind", "never"),
+    [
+        ((3, 4, 5), (), "", ""),
+        ((4,), (), "3, 5", "3, 5"),
+        ((3,), (5,), "4–5", "4"),
+        ((), (3, 4, 5), "3–5", ""),
+    ],
+)
+def test_a_message_waits_for_what_came_on_no_other_hop(
+    came: tuple[int, ...], afterwards: tuple[int, ...], behind: str, never: str, tmp_path: Path
 ) -> None:
-    """If one copy of a message is cut, another copy shows its number."""
-    gap: dict[str, Any] = {"series": "day.pcapng", "source_manager": "a-key", "sequence": "1:1"}
-    gap |= {"from_key": "b-key", "to_key": "c-key", "first_number": 3, "last_number": 5}
-    gap |= {"opened_by": 1, "opened_ns": BEGIN_NS}
-    later, *before = (history(number, order_acked_ns=None, source_manager="a-key") for number in (9, *came))
-    rows: dict[str, Rows] = {"histories": [later, *before], "hops": hops_of(later), "gaps": [gap]}
-    story = gather(lossy(made_up(tmp_path / "out", rows))).messages.stories[later["message"]]
-    assert any("had to hold it" in said for said in told(story)) is held
+    """Messages came on another hop before this one, or after it. Or a packet was cut before its number."""
+    gap = GAP | {"first_number": 3, "last_number": 5}
+    numbers = (9, *came, *afterwards)
+    later, *others = (
+        history(each, outcome="reached", order_acked_ns=None, source_manager="a-key") for each in numbers
+    )
+    for row in others[len(came) :]:
+        row["arrived_ns"] = later["arrived_ns"] + SECOND
+    rows: dict[str, Rows] = {"histories": [later, *others], "hops": hops_of(later), "gaps": [gap]}
+    story = gather(made_up(tmp_path / "out", rows)).messages.stories[later["message"]]
+    held = [f"c had to hold it: of its sequence, {behind} had not come"] if behind else []
+    assert [said for said in told(story) if "hold" in said] == held
+    verdict = f"c, which has to hold it: of its sequence, {never} never came."
+    assert sentence(story.verdict).endswith(
+        verdict if never else "Nothing more was said about it in these captures."
+    )
 
 
 def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from hypothesis import given, strategies as st
 
 from mqproto.captures.decode.selection import moment_named
 from mqproto.captures.decode.views.words import duration, share
+from mqproto.captures.pipeline.report.facts.facts import Sequences
 from mqproto.captures.pipeline.report.facts.words import (
     about,
     decode_command,
     escaped,
+    gaps_text,
     harmless,
     rate,
     sentence,
@@ -109,3 +111,8 @@ def test_a_command_names_its_file_whatever_that_is_called_and_a_span_with_the_pa
 
 def test_a_command_follows_a_message_if_the_packet_has_one() -> None:
     assert shlex.split(decode_command("a b.pcap", message="G\\1"))[2:] == ["a b.pcap", "--follow", "G\\1"]
+
+
+def test_a_gap_that_frames_may_have_filled_that_nobody_saw_is_not_said_to_be_open() -> None:
+    assert gaps_text(Sequences(1, 3, 0)) == "3 gaps, all filled"
+    assert gaps_text(Sequences(1, 3, 1)) == "3 gaps, 1 not seen to be filled"
