@@ -90,9 +90,13 @@ def in_pieces(frames: Sequence[Frame], count: int) -> Series:
 
 
 def is_one_sniffers(series: Series) -> bool:
-    """Whether all files begin with the same interfaces, as those of one sniffer do."""
+    """Whether all files begin with the same interfaces, and one after another, as those of one sniffer do.
+
+    A clock that is put back by an hour changes the order of the files.
+    """
     orders = [tuple(dict.fromkeys(frame.interface.number for frame in file)) for file in series]
-    return len(set(orders)) <= 1
+    begun_ns = [file[0].time_ns for file in series]
+    return len(set(orders)) <= 1 and begun_ns == sorted(begun_ns)
 
 
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:

@@ -286,6 +286,7 @@ def test_a_sniffer_describes_its_interfaces_in_each_file_in_the_same_order(truth
     caught = list(spoil.halved(truth.whole.frames))
     assert is_one_sniffers(Series([caught, caught[2:]]))
     assert not is_one_sniffers(Series([caught, caught[1:]]))
+    assert not is_one_sniffers(Series([caught, list(spoil.skewed(caught, -1))]))
 
 
 def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
