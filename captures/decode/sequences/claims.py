@@ -26,6 +26,10 @@ from mqproto.wire import guid_text
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 _HALF: Final = 1 << 31
+LIFE_IDS: Final = 1 << 24
+"""OrderAcks whose MessageIDs differ by more may come from two lives of a queue manager: before and after its store was
+lost or put back.
+"""
 
 
 def claim_of(
@@ -151,24 +155,27 @@ def compare(sequence: Sequence, ack: Acknowledgment) -> None:
     3.1.1.6.2
 
     OrderAcks are compared in the order in which they were made, which their MessageIDs show, whatever their order in
-    the capture.
+    the capture. A queue manager whose store was lost or put back begins far from its earlier MessageIDs, so MessageIDs
+    that are far apart show no order.
     """
-    acker, own_id = ack.key
-    said = Said(acker, own_id, ack.sequence_number, ack.number)
-    every = sequence.said
-    place = len(every)
-    while place and is_newer(every[place - 1].own_id, own_id):
+    said = Said(*ack.key, ack.sequence_number, ack.number)
+    every, place = sequence.said, len(sequence.said)
+    while place and is_newer(every[place - 1].own_id, said.own_id):
         place -= 1
-    if place and every[place - 1].own_id == own_id:
+    if place and every[place - 1].own_id == said.own_id:
         return  # One hop further.
-    earlier = next((each for each in reversed(every[:place]) if each.acker == acker), None)
-    later = next((each for each in every[place:] if each.acker == acker), None)
+    earlier = next((each for each in reversed(every[:place]) if _is_comparable(each, said)), None)
+    later = next((each for each in every[place:] if _is_comparable(each, said)), None)
     if earlier is not None and said.number < earlier.number:
         _suspect_backwards(sequence, said, earlier)
     elif later is not None and later.number < said.number:
         _suspect_backwards(sequence, later, said)
     every.insert(place, said)
     del every[:-SAID_LIMIT]
+
+
+def _is_comparable(one: Said, other: Said) -> bool:
+    return one.acker == other.acker and (one.own_id - other.own_id + LIFE_IDS) & 0xFFFFFFFF < 2 * LIFE_IDS
 
 
 def is_newer(one: int, other: int) -> bool:
@@ -181,7 +188,6 @@ def _suspect_backwards(sequence: Sequence, wrong: Said, before: Said) -> None:
         f"it acknowledges number {wrong.number:,} of sequence {shown(sequence.key[1])}; "
         f"#{before.packet} had acknowledged {before.number:,}"
     )
-    finding = Finding(
-        FAULT, "order-ack-backwards", wrong.packet, text, "[MS-MQQB] 3.1.1.6.2", (before.packet,)
-    )
+    others = (before.packet,)
+    finding = Finding(FAULT, "order-ack-backwards", wrong.packet, text, "[MS-MQQB] 3.1.1.6.2", others)
     sequence.suspect(finding, (wrong.acker, wrong.own_id))

@@ -182,10 +182,10 @@ def test_of_a_message_that_crossed_very_often_some_copies_are_told(tmp_path: Pat
     second |= {"number": 1_000}
     first |= {"copies": copies, "last_ns": BEGIN_NS + copies * SECOND}
     numbers = range(1, copies + 1)
-    place = {"series": "day.pcapng", "file": "day.pcapng", "interface": 0}
+    place = {"series": "day.pcapng", "file": "day.pcapng"}
     packets = [
         place | {"row_id": number, "number": number, "framed": True, "frame": number, "kind": "Transactional"}
-        | {"message": row["message"], "time_ns": BEGIN_NS + number * SECOND}
+        | {"message": row["message"], "time_ns": BEGIN_NS + number * SECOND, "interface": 0}
         for number in numbers
     ]  # fmt: skip
     arrivals = [
@@ -193,14 +193,8 @@ def test_of_a_message_that_crossed_very_often_some_copies_are_told(tmp_path: Pat
         | {"verdict": "duplicate" if number > 1 else "new", "reason": "why" if number > 1 else ""}
         for number in numbers
     ]  # fmt: skip
-    for each in arrivals:
-        del each["interface"]
-    rows: dict[str, Rows] = {
-        "histories": [row],
-        "hops": [first, second],
-        "packets": packets,
-        "duplicates": arrivals,
-    }
+    rows: dict[str, Rows] = {"histories": [row], "hops": [first, second], "packets": packets}
+    rows["duplicates"] = arrivals
     [story] = gather(made_up(tmp_path / "out", rows)).messages.stories.values()
     again = [step for step in story.steps if "again" in step.said.before]
     assert [step.place for step in again] == [
