@@ -43,7 +43,7 @@ from mqproto.captures.pipeline.stages.messages.straight import (
     uncertainty_ns,
 )
 from mqproto.captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import COVERED
+from mqproto.captures.pipeline.stages.sequences.sequence_schema import COVERED, PASSED
 from mqproto.captures.pipeline.tables.lists import (
     GUID_CHARACTERS,
     Batches,
@@ -291,6 +291,8 @@ class HistoryStage:
                 uncertainty = uncertainty_ns(self._ahead, first.place, hop.first.place)
         first_ns = min(hop_ns)
         about = [event for event in events if event.about]
+        if passed := [event for event in about if event.kind == PASSED]:
+            about = [event for event in about if not self._is_withdrawn(event, passed)]
         if is_doubted := self._may_be_passed(about, told.sequence_number, carriers):
             about = [event for event in about if event.kind not in (ORDER_ACK, COVERED)]
         said = self._said(first, about)
@@ -369,6 +371,14 @@ class HistoryStage:
         final = _once(each for each in timed if each[1].kind == FINAL_ACK)
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
+
+    def _is_withdrawn(self, event: Event, passed: list[Event]) -> bool:
+        """Whether an acknowledgment of a later number comes after messages that passed this one over."""
+        return event.kind in (ORDER_ACK, COVERED, PASSED) and any(
+            (each.sequence_number or 0) <= (event.sequence_number or 0)
+            and self._time_ns(each, each.time_ns) <= self._time_ns(event, event.time_ns)
+            for each in passed
+        )
 
     def _may_be_passed(self, about: list[Event], number: int | None, carriers: list[Event]) -> bool:
         """Return whether the message may have been passed over.

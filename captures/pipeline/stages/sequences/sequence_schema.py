@@ -18,6 +18,12 @@ COVERED: Final = "Covered"
 
 Like an OrderAck, such a FinalAck confirms the messages before it.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 """
+PASSED: Final = "Passed"
+"""The kind of a row of CONFIRMATIONS that withdraws others.
+
+It comes from a later message that passed this one over, and that was read after the OrderAck that had confirmed this
+one. Packets of connections with losses are read late.
+"""
 SEQUENCES: Final = messages.SEQUENCES.schema
 SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema
 GAPS: Final = messages.GAPS.schema
@@ -43,8 +49,8 @@ CONFIRMATIONS: Final = pa.schema(
 """An OrderAck for one message, or its equivalent, as a row that joins those of `subjects.keyed` and has the same
 columns.
 
-kind: OrderAck, or COVERED.
-sequence_number: the acknowledged number.
+kind: OrderAck, COVERED or PASSED.
+sequence_number: the acknowledged number, or that of the message that passed this one over.
 connection: null if packets that the acknowledgment's sender had by then may come later.
 unseen: the first numbers of the last gaps up to the acknowledged number. The messages in these gaps had not been seen
     by then.

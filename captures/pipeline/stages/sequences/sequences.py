@@ -44,6 +44,7 @@ from mqproto.captures.pipeline.stages.sequences.sequence_schema import (
     COVERED,
     GAPS,
     ORDER_ACKS,
+    PASSED,
     SEQUENCE_HOPS,
     SEQUENCES,
 )
@@ -140,8 +141,6 @@ class SequenceStage:
         return zip(
             zip(*(values(batch, name) for name in BEGUN), strict=True),
             values(batch, "series"),
-            values(batch, "interface"),
-            values(batch, "time_ns"),
             values(batch, "queue"),
             values(batch, "ack_message"),
             (next(messages if each else acks) for each in is_message.to_pylist()),
@@ -152,8 +151,6 @@ class SequenceStage:
         self,
         place: Row,
         series: str,
-        interface: int,
-        time_ns: int,
         queue: str | None,
         about: str | None,
         fact: NumberedMessage | Acknowledgment,
@@ -162,13 +159,13 @@ class SequenceStage:
         checker = self._checker(series)
         if isinstance(fact, NumberedMessage):
             view = checker.take_message(fact)
-            self._add_message(series, place, interface, queue, fact, view)
+            self._add_message(series, place, queue, fact, view)
         elif about is not None:
             view = checker.take_final_ack(fact, message_of(about))
-            self._add_final_ack(series, place[0], interface, time_ns, fact, view)
+            self._add_final_ack(series, place[0], fact, view)
         else:
             view = checker.take_order_ack(fact)
-            self._add_order_ack(series, place[0], interface, time_ns, fact, view)
+            self._add_order_ack(series, place[0], fact, view)
         for rank, finding in enumerate(view.findings):
             self._out["findings"].append(finding_row(series, place[0], RANK + rank, finding))
         if view.ended is not None:
@@ -252,13 +249,7 @@ class SequenceStage:
         return batches
 
     def _add_message(
-        self,
-        series: str,
-        place: Row,
-        interface: int,
-        queue: str | None,
-        message: NumberedMessage,
-        view: SequenceView,
+        self, series: str, place: Row, queue: str | None, message: NumberedMessage, view: SequenceView
     ) -> None:
         assert view.sequence is not None
         count = self._count(series, view.sequence, place, queue, message.time_ns)
@@ -275,7 +266,12 @@ class SequenceStage:
                 self._confirmed += ((row, [message_id]) for row in count.confirming(number))
             else:
                 count.doubt(number, message_id)
-        crossed = count.crossed(hop, interface, message.time_ns)
+        skipped = range(message.previous_number + 1, number)
+        if skipped and (passed := [each for at, each in count.proved if at in skipped]):
+            of = series, place[0], message.number, message.interface, message.time_ns, PASSED
+            ends = guid_text(view.sequence.origin), True, *map(key_text, hop)
+            self._confirmed.append(((*of, *ends, number, message.connection, [], 0), passed))
+        crossed = count.crossed(hop, message.interface, message.time_ns)
         if crossed is None:
             return
         crossed.last_ns = message.time_ns
@@ -290,15 +286,7 @@ class SequenceStage:
                 (*_gap_row(series, view.sequence, hop, gap), message.number, message.time_ns)
             )
 
-    def _add_order_ack(
-        self,
-        series: str,
-        row_id: int,
-        interface: int,
-        time_ns: int,
-        ack: Acknowledgment,
-        view: SequenceView,
-    ) -> None:
+    def _add_order_ack(self, series: str, row_id: int, ack: Acknowledgment, view: SequenceView) -> None:
         sequence = view.sequence
         if sequence is None:
             return
@@ -307,7 +295,8 @@ class SequenceStage:
         count = self._counts.get((series, sequence))
         if count is None:
             count = self._counts[series, sequence] = SequenceCount(sequence)
-        of = series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True
+        time_ns = ack.time_ns
+        of = series, row_id, ack.number, ack.interface, time_ns, ORDER_ACK, origin, True
         row = (*of, *hop, *_told(ack, count))
         if not sequence.ambiguous:
             count.remember(OrderRow(ack.key[0], ack.sequence_number, at_source, row))
@@ -338,15 +327,7 @@ class SequenceStage:
             (*said, guid_text(ack.key[0]), *hop, count_covered, later_ns, at_source)
         )
 
-    def _add_final_ack(
-        self,
-        series: str,
-        row_id: int,
-        interface: int,
-        time_ns: int,
-        ack: Acknowledgment,
-        view: SequenceView,
-    ) -> None:
+    def _add_final_ack(self, series: str, row_id: int, ack: Acknowledgment, view: SequenceView) -> None:
         if view.sequence is None:
             return
         count = self._counts.get((series, view.sequence))
@@ -359,7 +340,7 @@ class SequenceStage:
         count.ended.add(ack.sequence_number, ack.sequence_number)
         if view.counts:
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
-            of = series, row_id, ack.number, interface, time_ns, COVERED, origin, True
+            of = series, row_id, ack.number, ack.interface, ack.time_ns, COVERED, origin, True
             count.hear(ack.sequence_number, (*of, *hop, *_told(ack, count)))
 
     def _count(

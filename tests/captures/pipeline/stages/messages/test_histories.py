@@ -227,23 +227,37 @@ def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -
     assert found == [Outcome.CONFIRMED, Outcome.IN_FLIGHT, Outcome.CONFIRMED]
 
 
+@pytest.mark.parametrize(("late_ns", "outcome"), [(1, Outcome.CONFIRMED), (-1, Outcome.REACHED)])
+def test_what_passed_a_message_over_before_an_order_ack_counts_although_it_is_read_later(
+    late_ns: int, outcome: Outcome
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wire.send("a", transactional(2))
+    ack = wire.send("c", ordered(3))
+    wire.send("a", transactional(3, previous=1)).time_ns = ack.time_ns + late_ns
+    assert [row["outcome"] for row in histories(scene)] == [Outcome.CONFIRMED, outcome, Outcome.CONFIRMED]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 @pytest.mark.parametrize(
     ("packets", "told"),
     [
-        ([ordered(2), 1, 2, 3], "CCR"),  # An OrderAck confirms also what the capture has behind it,
-        (
-            [1, 2, (3, 1), ordered(3)],
-            "CRC",
-        ),  # but not what was passed over: its receiver may not have taken it,
-        ([1, (3, 1), ordered(3), 2], "CRC"),  # nor if it comes late,
-        (
-            [(9, 1), 1, 2, 3, ordered(3)],
-            "CCCR",
-        ),  # unless a higher number than the acknowledged one passes it over,
-        ([1, 2, (3, 1), ordered(2, 102), ordered(3, 103)], "CCC"),  # or there is an OrderAck of its own.
-        ([1, ordered(3, 103), *MANY_PASSING, 2], "C" * 22),  # OrderAcks that prove less do not replace one.
-        ([(3, 1), 1, 2, 3, final(3)], "CRC"),  # So it is with a FinalAck.
+        # An OrderAck confirms also what the capture has behind it,
+        ([ordered(2), 1, 2, 3], "CCR"),
+        # but not what was passed over: its receiver may not have taken it,
+        ([1, 2, (3, 1), ordered(3)], "CRC"),
+        # nor if it comes late,
+        ([1, (3, 1), ordered(3), 2], "CRC"),
+        # unless a higher number than the acknowledged one passes it over,
+        ([(9, 1), 1, 2, 3, ordered(3)], "CCCR"),
+        # or there is an OrderAck of its own.
+        ([1, 2, (3, 1), ordered(2, 102), ordered(3, 103)], "CCC"),
+        # OrderAcks that prove less do not replace one.
+        ([1, ordered(3, 103), *MANY_PASSING, 2], "C" * 22),
+        # So it is with a FinalAck.
+        ([(3, 1), 1, 2, 3, final(3)], "CRC"),
         ([1, 2, final(2), (3, 0), final(3, 201)], "CCC"),
         ([1, 2, final(2), (3, 0), final(3, 201), ordered(3)], "CCC"),
     ],
