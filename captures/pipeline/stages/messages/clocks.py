@@ -19,6 +19,7 @@ import pyarrow as pa
 from mqproto.captures.pipeline.stages.messages.grouping import Event, Messages, events
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead, Bounds, Lines, lines_between
 from mqproto.captures.pipeline.stages.schema import INTEGER, INTEGERS, SHORT, TEXT
+from mqproto.captures.pipeline.stages.sequences.sequence_schema import PASSED
 from mqproto.captures.pipeline.tables.lists import Batches, batch_of, values
 from mqproto.captures.pipeline.tables.schemas import sessions
 
@@ -137,7 +138,7 @@ class ClockStage:
         if any(len({event.hop_count for event in at}) != len(at) for at in carriers.values()):
             return
         of_message = [event for at in carriers.values() for event in at]
-        about = [event for event in some if event.about]
+        about = [event for event in some if event.about and event.kind != PASSED]
         for event in of_message[:PLACE_LIMIT]:
             later = [other for other in of_message if other.hop_count > event.hop_count]
             for other in (*later, *about)[:PLACE_LIMIT]:

@@ -7,9 +7,10 @@ numbers of a sequence. Our history is a table, ARRIVALS, that grows from run to 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from mqproto.captures.pipeline.stages.messages.grouping import (
     rows_about,
 )
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead
-from mqproto.captures.pipeline.stages.messages.straight import Straight, clock_offsets_ns
+from mqproto.captures.pipeline.stages.messages.straight import Straight, clock_offsets_ns, uncertainty_ns
 from mqproto.captures.pipeline.stages.schema import INTEGER, TEXT
 from mqproto.captures.pipeline.tables.lists import Batches, integers, joined, mapped_flags
 from mqproto.captures.pipeline.tables.schemas import messages
@@ -57,6 +58,8 @@ class _Known:
     completed_by: the packet, in this run, with which the receiver answered.
     completed_on: the series and connection of that packet.
     is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
+    elsewhere_ns: for each point, the latest times at which the receiver may have answered as other points saw it, in
+        order.
     """
 
     at: int = 0
@@ -68,6 +71,7 @@ class _Known:
     completed_by: int | None = None
     completed_on: tuple[str, int | None] | None = None
     is_put_back: bool = False
+    elsewhere_ns: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
 
 def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
@@ -98,9 +102,7 @@ class DuplicateStage:
     """
 
     def __init__(
-        self,
-        lossless: Callable[[str], bool],
-        ahead: Mapping[tuple[str, int], Ahead] | None = None,
+        self, lossless: Callable[[str], bool], ahead: Mapping[tuple[str, int], Ahead] | None = None
     ) -> None:
         self._lossless = lossless
         self._ahead = ahead or {}
@@ -148,9 +150,8 @@ class DuplicateStage:
         """Judge the arrivals of a message, given all its events."""
         arrivals = [event for event in events if not event.about]
         earlier = [event for event in events if event.kind == REMEMBERED]
-        earlier.sort(
-            key=lambda event: event.arrivals or 0
-        )  # There is a row of each run that has seen it come.
+        # There is a row of each run that has seen it come.
+        earlier.sort(key=lambda event: event.arrivals or 0)
         by_manager = {
             event.to_key: _Known(
                 event.at,
@@ -167,13 +168,23 @@ class DuplicateStage:
             arrived.setdefault(event.to_key, []).append(event)
         for to_key, some in arrived.items():
             known = by_manager.setdefault(to_key, _Known())
-            for time_ns, event in self._at_one_place(some):
+            chosen = self._at_one_place(some)
+            for place in {event.place for _, event in chosen}:
+                known.elsewhere_ns[place] = sorted(self._elsewhere_ns(some, place))
+            for time_ns, event in chosen:
                 self._arrive(known, time_ns, event)
             self._remember(known)
 
     def _offset_ns(self, event: Event) -> int:
         known = self._ahead.get(event.place) if self._ahead else None
         return 0 if known is None else known.of(event.time_ns)
+
+    def _elsewhere_ns(self, arrivals: list[Event], place: tuple[str, int]) -> Iterator[int]:
+        for event in arrivals:
+            if event.place != place and event.acknowledged_ns is not None:
+                later_ns = uncertainty_ns(self._ahead, event.place, place)
+                if later_ns is not None:
+                    yield event.acknowledged_ns - self._offset_ns(event) + later_ns
 
     def _remember(self, known: _Known) -> None:
         self._out["arrivals"].append(
@@ -228,15 +239,16 @@ class DuplicateStage:
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         known.is_put_back |= time_ns < known.last_ns
         is_answered = known.completed_ns is not None and known.completed_ns <= time_ns
+        elsewhere_ns = known.elsewhere_ns[event.place]
+        later_ns = elsewhere_ns[bisect_left(elsewhere_ns, known.first_ns) :][:1]
+        is_answered |= not known.is_put_back and bool(later_ns) and later_ns[0] <= time_ns
         # On one connection, packets are in the order in which they were sent, unless bytes were waited for in vain.
         is_told = known.completed_on == (event.series, event.connection) and self._lossless(event.series)
         if known.completed_by is not None and (known.is_put_back or is_told):
             is_answered = known.completed_by < event.number
         if not is_answered:
-            return (
-                Entry.STARTED,
-                "it came before, and the captures do not tell that its receiver had answered for it",
-            )
+            why = "it came before, and the captures do not tell that its receiver had answered for it"
+            return Entry.STARTED, why
         return Entry.COMPLETED, "it came before, and its receiver has answered for it"
 
 
