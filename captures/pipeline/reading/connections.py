@@ -12,7 +12,6 @@ import numpy.typing as npt
 from mqproto.captures.framing import StreamCount
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
-from mqproto.captures.pipeline.kept.saving import save
 from mqproto.captures.pipeline.reading.addresses import (
     CLOSED_STREAMS,
     FOUND_ROWS,
@@ -28,6 +27,7 @@ from mqproto.captures.pipeline.reading.packets.cutting import Packets
 from mqproto.captures.pipeline.reading.packets.flows import END_OF_CAPTURE, Flows
 from mqproto.captures.pipeline.reading.rows import packet_rows
 from mqproto.captures.pipeline.reading.streams import closed_rows
+from mqproto.captures.pipeline.tables.kept import save
 from mqproto.captures.pipeline.tables.parts import Part, Store
 
 

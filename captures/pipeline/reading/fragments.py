@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mqproto.captures.net.ip import Datagram, Fragment, IpReader
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox, pickled
-from mqproto.captures.pipeline.kept.state import decoded, encoded
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS
+from mqproto.captures.pipeline.tables.kept import decoded, encoded
 
 ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
 """The columns of the rows with the pickled fragments of a range."""

@@ -5,7 +5,7 @@ open connections, packets that wait for fragments, and counts. So files that are
 those before them, and the tables are the same as if all had been read at once. Packets that only the end reveals,
 because no earlier bytes can come, are in a separate part, which the next run replaces.
 
-The folder `_series` (saving.py) has these files for each series: one with a `Growth`, one with the frames in which
+The folder `_series` has these files for each series: one with a `Growth`, one with the frames in which
 connections begin, and some with `mqproto.captures.pipeline.reading.packets.flows.OpenPair`s.
 """
 
@@ -20,13 +20,13 @@ import pyarrow as pa
 from mqproto.captures.files.frame import NANOSECONDS
 from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
-from mqproto.captures.pipeline.kept.saving import every_saved
 from mqproto.captures.pipeline.reading.packets.flows import OpenPair
 from mqproto.captures.pipeline.source.files import CaptureFile
+from mqproto.captures.pipeline.tables.kept import every_saved
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
-FORM: Final = 15
+FORM: Final = 16
 """The form of saved data, to be raised when the meaning of the data changes.
 
 Data of another form is not used: a series that has grown is then read again as a whole.
@@ -52,7 +52,7 @@ class Growth:
     range_count: the number of all ranges.
     frames, rows, framed: the sums over all ranges, without rows that only the end reveals.
     totals: the totals of streams that are over.
-    waiting: packets that wait for fragments, as encoded by state.py; None if none do.
+    waiting: packets that wait for fragments, as encoded by `kept`; None if none do.
     halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
     translations: connections that repeat others behind address translation; only the last one for each pair of ends.
     crossings: the hosts between which these translations are, with counts, as in

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.net.taps import Half, Taps
-from mqproto.captures.pipeline.kept.saving import saved
 from mqproto.captures.pipeline.reading.growth import FORM, Growth
 from mqproto.captures.pipeline.reading.halves import Halves
 from mqproto.captures.pipeline.source.files import (
@@ -22,6 +21,7 @@ from mqproto.captures.pipeline.source.files import (
     readable_frames,
 )
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, StreamPart
+from mqproto.captures.pipeline.tables.kept import saved
 from mqproto.captures.pipeline.tables.parts import Store
 
 

@@ -18,7 +18,6 @@ from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.files.series import series_name
 from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
-from mqproto.captures.pipeline.kept.saving import save
 from mqproto.captures.pipeline.reading.addresses import Addresses
 from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.connections import ConnectionsRead, ReadSeries
@@ -32,6 +31,7 @@ from mqproto.captures.pipeline.run.known import Known, ToRead, halves_of
 from mqproto.captures.pipeline.run.translating import Translated
 from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile
 from mqproto.captures.pipeline.source.scan import Scanned, readings
+from mqproto.captures.pipeline.tables.kept import save
 from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 

@@ -7,7 +7,7 @@ sessions and sequences, as `mqproto.captures.decode` does, and messages that are
 their way.
 
 The folder `_judged` has, for each bucket, its stage as it was after the last packet, or the rows of its open messages;
-see mqproto.captures.pipeline.kept.state.
+see mqproto.captures.pipeline.tables.kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mqproto.captures.pipeline.stages.sessions.directory import FirstHop, Learne
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 14
+FORM: Final = 15
 """A version number. Raise it when the meaning of saved data, or of results in tables, changes.
 
 Data with another number is not used, and all packets are judged again.

@@ -14,7 +14,6 @@ from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sessions.connections import Origins
 from mqproto.captures.decode.ways import Ways
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
-from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.stages.facts import Losses
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead
 from mqproto.captures.pipeline.stages.messages.watermark import Watermark
@@ -27,6 +26,7 @@ from mqproto.captures.pipeline.stages.tasks.buckets import (
     StreamPart,
 )
 from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, Buckets, Checkpoint
+from mqproto.captures.pipeline.tables.kept import save, saved
 from mqproto.captures.pipeline.tables.lists import Batches
 from mqproto.captures.pipeline.tables.parts import Part, Store
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.ways import joined
 from mqproto.captures.pipeline.engines.engine import Engine
-from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.stages.messages import clocks
 from mqproto.captures.pipeline.stages.sessions.directory import origins_of
 from mqproto.captures.pipeline.stages.tasks import findings, histories, sequences, sessions
@@ -34,6 +33,7 @@ from mqproto.captures.pipeline.stages.tasks.checkpoint import (
     watermark,
 )
 from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Stage, Task
+from mqproto.captures.pipeline.tables.kept import save, saved
 from mqproto.captures.pipeline.tables.lists import batch_of
 from mqproto.captures.pipeline.tables.parts import Part
 from mqproto.captures.pipeline.tables.schemas.tables import TABLES

@@ -13,12 +13,12 @@ from mqproto.captures.net.streams import Connection
 from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.reading.addresses import hash_of
 from mqproto.captures.pipeline.reading.growth import FORM, Growth, saved_pairs
 from mqproto.captures.pipeline.reading.packets.flows import OpenPair
 from mqproto.captures.pipeline.run import known, work
 from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.kept import save, saved
 from mqproto.captures.pipeline.tables.parts import Store
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from tests.captures.pipeline.samples import SAMPLES

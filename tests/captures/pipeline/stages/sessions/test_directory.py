@@ -9,7 +9,6 @@ import pytest
 
 from mqproto.captures.decode import Names
 from mqproto.captures.net.tcp import Endpoint
-from mqproto.captures.pipeline.kept.state import decoded, encoded
 from mqproto.captures.pipeline.stages.sessions import directory
 from mqproto.captures.pipeline.stages.sessions.directory import (
     Directory,
@@ -18,6 +17,7 @@ from mqproto.captures.pipeline.stages.sessions.directory import (
     Remembered,
     labels,
 )
+from mqproto.captures.pipeline.tables.kept import decoded, encoded
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.stages.local import analyse
 from tests.captures.pipeline.stages.table import SERIES, batches, packet_table

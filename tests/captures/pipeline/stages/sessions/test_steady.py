@@ -9,9 +9,9 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.kept.state import decoded, encoded
 from mqproto.captures.pipeline.stages.sessions import directory, steady
 from mqproto.captures.pipeline.stages.sessions.sessions import COLUMNS, SessionStage
+from mqproto.captures.pipeline.tables.kept import decoded, encoded
 from tests.captures.decode.scene import Scene, Wire, express, guid, names, transactional
 from tests.captures.pipeline.stages.table import SAMPLES, batches, collected, packet_table, sample
 

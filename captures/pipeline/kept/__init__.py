@@ -1,1 +1,0 @@
-"""Data that runs keep among the tables for later runs."""
