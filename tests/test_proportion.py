@@ -23,7 +23,7 @@ LINES: Final = {
     "captures/drawing": 700,
     "captures/files": 1_050,
     "captures/net": 1_850,
-    "captures/pipeline": 15_750,
+    "captures/pipeline": 15_650,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "docs/.": 250,
@@ -111,7 +111,7 @@ No function is added here.
 """
 COUNTS: Final = {
     "options of all commands": 325,
-    "class names that occur in more than one module": 60,
+    "class names that occur in more than one module": 58,
     "functions that are more complex than 15": 17,
     "functions of more than 10 arguments": 11,
     "lambdas that only call a function": 4,

@@ -1,4 +1,4 @@
-"""The Java process of a session: we start it, talk to it and end it.
+"""The Java process of a session: we start it, and end it.
 
 pyspark could start it as well. We start it because Java must end with our process in any case. On Ctrl-C while Spark
 starts, pyspark leaves Java running; during a later call, pyspark no longer answers a request to stop.
@@ -12,16 +12,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
-START_TIMEOUT_S: Final = 300
 END_TIMEOUT_S: Final = 60
-BACKGROUND: Final = 10
-"""The `nice` value of a Java process that works in the background."""
 POLL_S: Final = 0.05
 ADDRESS: Final = Struct("!ii")
 """How the Java process says where it listens: the port, and the size of the secret that follows."""
@@ -31,14 +28,11 @@ class GatewayError(Exception):
     """The Java process exited before it listened; the text says how it exited."""
 
 
-class Gateway(Protocol):
-    """The part of py4j's gateway that is used here."""
-
-    def shutdown(self) -> None: ...
-
-
 class JavaProcess:
     """spark-submit, which becomes a Java process that ends when its standard input ends.
+
+    Attributes:
+        address: the environment variables by which pyspark finds the process.
 
     Args:
         command: spark-submit and its arguments, perhaps inside a shell command.
@@ -62,27 +56,17 @@ class JavaProcess:
                 start_new_session=True,
             )
             try:
-                self.gateway = self._reach(address)
+                while not address.exists():
+                    if (status := self._process.poll()) is not None:
+                        raise GatewayError(f"its Java ended with status {status}")
+                    time.sleep(POLL_S)
+                told = address.read_bytes()
             except BaseException:
                 self.kill()
                 raise
-
-    def _reach(self, address: Path) -> Gateway:
-        from pyspark.java_gateway import launch_gateway
-
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not address.exists():
-            if (status := self._process.poll()) is not None:
-                raise GatewayError(f"its Java ended with status {status}")
-            if time.monotonic() > deadline:
-                raise GatewayError(f"its Java was not ready within {START_TIMEOUT_S} s")
-            time.sleep(POLL_S)
-        told = address.read_bytes()
         port, length = ADDRESS.unpack_from(told)
         secret = told[ADDRESS.size : ADDRESS.size + length].decode()
-        with environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
-            gateway: Gateway = launch_gateway()  # type: ignore[no-untyped-call]
-        return gateway
+        self.address = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
     @property
     def has_ended(self) -> bool:
@@ -90,19 +74,13 @@ class JavaProcess:
         return self._process.poll() is not None
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask Java to end, and kill it if it does not.
+        """Let Java end, and kill it if it does not.
 
         Args:
             wait: whether to wait until it has ended; nobody needs to wait while it writes an archive.
         """
-        with suppress(Exception):
-            self.gateway.shutdown()
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
+        self._end_input()
         if not wait:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PGRP, self._process.pid, BACKGROUND)
             threading.Thread(target=self._process.wait, name="the end of Java", daemon=True).start()
             return
         try:
@@ -120,21 +98,9 @@ class JavaProcess:
         """Kill Java if it has not ended, and wait until it is gone."""
         self.strike()
         self._process.wait()
+        self._end_input()
+
+    def _end_input(self) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

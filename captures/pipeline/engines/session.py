@@ -15,10 +15,9 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Final
+from typing import Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
@@ -26,10 +25,9 @@ from pyspark.sql import SparkSession
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.captures.pipeline.engines.failures import JobError, job_error, reason, reason_in_log
-from mqproto.captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
-from mqproto.captures.pipeline.engines.java import find_java
+from mqproto.captures.pipeline.engines.gateway import GatewayError, JavaProcess
+from mqproto.captures.pipeline.engines.java import archive_for, cache_folder, find_java
 from mqproto.captures.pipeline.engines.progress import Listener, Progress, nobody
-from mqproto.captures.pipeline.engines.sharing import cache_folder, share_classes
 from mqproto.captures.pipeline.engines.shipping import pack
 
 LOCAL: Final = "local[*]"
@@ -60,25 +58,6 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Master:
-    """The place where executors run, in the form of spark-submit's --master."""
-
-    name: str
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the only executor is in the driver's own Java process."""
-        return self.name == "local" or self.name.startswith("local[")
-
-    @property
-    def is_here(self) -> bool:
-        """Whether no other machine has to reach the driver."""
-        return self.is_local or self.name.startswith(
-            ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
-        )
-
-
 @contextmanager
 def spark_session(
     master: str | None = None,
@@ -102,7 +81,7 @@ def spark_session(
             works for some seconds after the block.
 
     Raises:
-        JavaError: there is no Java runtime on which Spark can run.
+        JavaError: there is no Java runtime.
         UsageError: a master or settings are given, and a session exists already.
         JobError: Spark did not start, or the block's work in it failed.
     """
@@ -117,17 +96,19 @@ def spark_session(
     listener(Progress("starting Spark"))
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mqproto-spark-", ignore_cleanup_errors=True) as folder:
-        starting = _Start(Master(master or LOCAL), log, Path(folder), dict(settings or {}), archive)
-        logging.getLogger().addFilter(_is_not_of_py4j)
-        with log.open("ab") as file, starting.java_process(file) as process, _ctrl_c_kills(process):
-            session = starting.session(process)
-            try:
-                yield session
-            except Exception as error:
-                if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
-                    raise job_error("the job failed", reason(error), log) from None
-                raise
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    with (
+        tempfile.TemporaryDirectory(prefix="mqproto-spark-", ignore_cleanup_errors=True) as folder,
+        _java_process(master or LOCAL, Path(folder), log, dict(settings or {}), archive) as process,
+        _ctrl_c_kills(process),
+    ):
+        session = _session(process, master or LOCAL, Path(folder), log)
+        try:
+            yield session
+        except Exception as error:
+            if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
+                raise job_error("the job failed", reason(error), log) from None
+            raise
 
 
 @contextmanager
@@ -145,129 +126,134 @@ def _given_session() -> Iterator[SparkSession]:
             session.stop()
 
 
-class _Start:
-    """The settings with which a session starts."""
+def _is_local(master: str) -> bool:
+    """Whether the only executor is in the driver's own Java process."""
+    return master == "local" or master.startswith("local[")
 
-    def __init__(
-        self, master: Master, log: Path, folder: Path, settings: dict[str, str], archive: bool
-    ) -> None:
-        self.master = master
-        self.log = log
-        self.folder = folder
-        self.spark_home = Path(_find_spark_home())
-        self.java = find_java(folder)
-        self.sharing = share_classes(self.java, self.spark_home, cache_folder(), make=archive)
-        ours = self._settings()
-        self.settings = ours | settings
-        if more := settings.get(OPTIONS):
-            self.settings[OPTIONS] = f"{ours[OPTIONS]} {more}"
 
-    def _settings(self) -> dict[str, str]:
-        log4j = self.folder / "log4j2.properties"
-        log4j.write_text(LOGGING, "utf-8")
-        options = [
-            *self.sharing.options,
-            f"-XX:ErrorFile={self.log}.crash",
-            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-            f"-Djava.io.tmpdir={self.folder}",
-        ]
-        settings = {
-            "spark.app.name": "mqproto",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "8",
-            # Data between stages is packed already, see mqproto.captures.pipeline.engines.engine.
-            "spark.rdd.compress": "false",
-            "spark.shuffle.compress": "false",
-            "spark.shuffle.spill.compress": "false",
-            "spark.sql.execution.arrow.pyspark.enabled": "true",
-            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
-        }
-        settings |= {f"spark.executorEnv.{name}": value for name, value in ENVIRONMENT.items()}
-        if self.master.is_here:
-            # The work is done in Python: fully optimizing Java's part costs more than it saves, and a
-            # collector that lets the heap grow takes memory that Python could use.
-            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-            settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
-        settings[OPTIONS] = shlex.join(options)
-        return settings
+def _is_here(master: str) -> bool:
+    """Whether no other machine has to reach the driver."""
+    return _is_local(master) or master.startswith(
+        ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
+    )
 
-    def _environment(self) -> dict[str, str]:
-        """Return the environment that this session's Java process has in addition to ours."""
-        variables = {"JAVA_HOME": str(self.java.home)}
-        if self.master.is_here:
-            variables["SPARK_LOCAL_IP"] = LOOPBACK
-        # If it is not named, Spark takes the first python3 on PATH, which may lack everything.
-        if self.master.is_local or "PYSPARK_PYTHON" not in os.environ:
-            variables["PYSPARK_PYTHON"] = sys.executable
-        if not any(map(str.isspace, str(self.folder))):
-            variables["SPARK_LAUNCHER_OPTS"] = f"-XX:ErrorFile={self.folder}/crash"
-        return variables
 
-    @contextmanager
-    def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
-        """Run the Java process until the block ends, and then ask it to end.
-
-        It is killed if the block was interrupted, as by Ctrl-C, or if it does not end in time.
-
-        Raises:
-            JobError: Spark did not start.
-        """
-        command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
-        for name, value in self.settings.items():
-            command += ["--conf", f"{name}={value}"]
-        command.append("pyspark-shell")
-        before = self.log.stat().st_size
+@contextmanager
+def _java_process(
+    master: str, folder: Path, log: Path, settings: Mapping[str, str], make_archive: bool
+) -> Iterator[JavaProcess]:
+    """Run the Java process until the block ends; then let it end by itself, or kill it after an interrupt."""
+    spark_home = Path(_find_spark_home())
+    java = find_java(folder)
+    archive = archive_for(java, spark_home, cache_folder(), make=make_archive)
+    ours = _settings(master, folder, log, () if archive is None else archive.options)
+    if more := settings.get(OPTIONS):
+        settings = {**settings, OPTIONS: f"{ours[OPTIONS]} {more}"}
+    command = [str(spark_home / "bin" / "spark-submit"), "--master", master]
+    for name, value in {**ours, **settings}.items():
+        command += ["--conf", f"{name}={value}"]
+    environ = {**os.environ, **_variables(master), "JAVA_HOME": str(java.home)}
+    if not any(map(str.isspace, str(folder))):
+        environ["SPARK_LAUNCHER_OPTS"] = f"-XX:ErrorFile={folder}/crash"
+    with log.open("ab") as file:
+        before = file.tell()
         try:
-            process = JavaProcess(command, os.environ | self._environment(), log)
+            process = JavaProcess([*command, "pyspark-shell"], environ, file)
         except (GatewayError, OSError) as error:
-            self.sharing.discard()
-            with self.log.open(encoding="utf-8", errors="replace") as said:
-                said.seek(before)
-                why = reason_in_log(said.read()) or str(error)
-            raise job_error("Spark did not start", why, self.log) from None
-        is_ended = False
+            if archive is not None:  # Perhaps it was at fault.
+                archive.path.unlink(missing_ok=True)
+            why = reason_in_log(log.read_bytes()[before:].decode(errors="replace")) or str(error)
+            raise job_error("Spark did not start", why, log) from None
+        is_killed = True
         try:
             yield process
+            is_killed = False
         except Exception:
-            self._end(process)
-            is_ended = True
+            is_killed = False
             raise
-        else:
-            self._end(process)
-            is_ended = True
         finally:
-            if not is_ended:
+            if is_killed:
                 process.kill()
+            else:
+                _stop_context()
+                process.close(wait=archive is None or not archive.is_new)
             _forget_session()
 
-    def _end(self, process: JavaProcess) -> None:
-        if (context := SparkContext._active_spark_context) is not None:
-            # Its Java may be ending, or have ended, by itself: then this fails, and may warn.
-            with suppress(Exception), warnings.catch_warnings(action="ignore"):
-                context.stop()
-        process.close(wait=not self.sharing.is_new)
 
-    def session(self, process: JavaProcess) -> SparkSession:
-        """Return the session once its Java process is running.
+def _settings(master: str, folder: Path, log: Path, options: tuple[str, ...]) -> dict[str, str]:
+    """Return Spark's settings.
 
-        Raises:
-            JobError: Spark did not start.
-        """
-        on_interrupt = signal.getsignal(signal.SIGINT)
-        try:
-            with environment(self._environment()):
-                context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
-            if not self.master.is_local:
-                context.addPyFile(str(pack(self.folder / "mqproto.zip")))
-            return SparkSession(context)
-        except Exception as error:
-            raise job_error("Spark did not start", reason(error), self.log) from None
-        finally:
-            # Spark has set its own handler, which calls Java from inside another call to it.
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, on_interrupt)
+    Args:
+        options: options for the command line of Java, in addition to ours.
+    """
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(LOGGING, "utf-8")
+    settings = {
+        "spark.app.name": "mqproto",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        # Data between stages is packed already, see mqproto.captures.pipeline.engines.engine.
+        "spark.rdd.compress": "false",
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.spill.compress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    settings |= {f"spark.executorEnv.{name}": value for name, value in ENVIRONMENT.items()}
+    if _is_here(master):
+        # The work is done in Python: fully optimizing Java's part costs more than it saves, and a
+        # collector that lets the heap grow takes memory that Python could use.
+        options = (*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
+    places = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", f"-Djava.io.tmpdir={folder}"]
+    return settings | {OPTIONS: shlex.join([*options, f"-XX:ErrorFile={log}.crash", *places])}
+
+
+def _variables(master: str) -> dict[str, str]:
+    """Return the environment variables that a session has in addition to ours."""
+    variables = {"SPARK_LOCAL_IP": LOOPBACK} if _is_here(master) else {}
+    # If it is not named, Spark takes the first python3 on PATH, which may lack everything.
+    if _is_local(master) or "PYSPARK_PYTHON" not in os.environ:
+        variables["PYSPARK_PYTHON"] = sys.executable
+    return variables
+
+
+def _session(process: JavaProcess, master: str, folder: Path, log: Path) -> SparkSession:
+    """Return the session of a Java process.
+
+    Raises:
+        JobError: Spark did not start.
+    """
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    added = process.address | _variables(master)
+    before = {name: os.environ[name] for name in added.keys() & os.environ.keys()}
+    os.environ.update(added)
+    try:
+        context = SparkContext(conf=SparkConf().setMaster(master))
+        if not _is_local(master):
+            context.addPyFile(str(pack(folder / "mqproto.zip")))
+        return SparkSession(context)
+    except Exception as error:
+        raise job_error("Spark did not start", reason(error), log) from None
+    finally:
+        for name in added:
+            del os.environ[name]
+        os.environ.update(before)
+        # Spark has set its own handler, which calls Java from inside another call to it.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _stop_context() -> None:
+    """Stop Spark. If its Java is ending, or has ended, by itself, then this fails, and may warn."""
+    if (context := SparkContext._active_spark_context) is not None:
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
+            context.stop()
+    if (gateway := SparkContext._gateway) is not None:
+        with suppress(Exception):
+            gateway.shutdown()
 
 
 @contextmanager

@@ -72,6 +72,7 @@ def test_a_session_that_is_there_is_taken_and_left_there(spark: SparkSession, tm
         assert session.sparkContext is spark.sparkContext
     assert session.range(3).count() == 3
     assert not log.exists()
+    assert "PYSPARK_GATEWAY_PORT" not in os.environ, "it is set only while a session starts"
     with pytest.raises(UsageError, match="Spark is running already"), spark_session("local[1]", log=log):
         pass
 
