@@ -16,7 +16,7 @@ from typer.main import get_command
 from mqproto import wire
 from mqproto.base import configuration
 from mqproto.captures.pipeline.tables import runs
-from mqproto.captures.pipeline.tables.schemas.page import page as tables
+from mqproto.captures.pipeline.tables.schemas.tables import page as tables
 from mqproto.routing.nexthops import MSMQ_PORT, PING_PORT
 from mqproto.simulator.base.program import output
 from mqproto.simulator.cli.cli import app

@@ -73,7 +73,7 @@ def report(
     """
     _see_that_there_is(tables)
     from mqproto.captures.pipeline.report.counts.messages import Sought
-    from mqproto.captures.pipeline.source.whole import whole
+    from mqproto.captures.pipeline.source.storage import whole
     from mqproto.captures.pipeline.tables.tables import Tables
     from mqproto.simulator.base.screen import working
 

@@ -20,13 +20,11 @@ from mqproto.captures.pipeline.reading.addresses import (
     Addresses,
     hash_of,
 )
-from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.carrying import SegmentParts
 from mqproto.captures.pipeline.reading.growth import FOLDER, KEPT_COUNT, saved_pairs
 from mqproto.captures.pipeline.reading.packets.cutting import Packets
 from mqproto.captures.pipeline.reading.packets.flows import END_OF_CAPTURE, Flows
-from mqproto.captures.pipeline.reading.rows import packet_rows
-from mqproto.captures.pipeline.reading.streams import closed_rows
+from mqproto.captures.pipeline.reading.rows import Asked, closed_rows, packet_rows
 from mqproto.captures.pipeline.tables.kept import save
 from mqproto.captures.pipeline.tables.parts import Part, Store
 

@@ -32,8 +32,7 @@ from mqproto.captures.packets import Totals, content_of
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.source.files import CaptureFile, frames_in, look_at, readable_frames
 from mqproto.captures.pipeline.source.records import Integers
-from mqproto.captures.pipeline.source.storage import opened, place_of
-from mqproto.captures.pipeline.source.whole import whole
+from mqproto.captures.pipeline.source.storage import opened, place_of, whole
 from mqproto.captures.pipeline.tables.parts import Store
 
 Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
 from mqproto.captures.net.taps import Half
+from mqproto.captures.net.tcp import SYN
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SEGMENTS, Addresses
 from mqproto.captures.pipeline.reading.carrying import carried
 from mqproto.captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
-from mqproto.captures.pipeline.reading.openings import openings
+from mqproto.captures.pipeline.reading.growth import Growth
 from mqproto.captures.pipeline.reading.packets.reassembly import Pairs
 from mqproto.captures.pipeline.reading.rows import ping_rows
 from mqproto.captures.pipeline.source.files import mapped
 from mqproto.captures.pipeline.source.records import Data
 from mqproto.captures.pipeline.source.scan import Reading
 from mqproto.captures.pipeline.source.segments import segments
-from mqproto.captures.translation import TellingSegment, Translation
+from mqproto.captures.translation import (
+    COMPARED_COUNT,
+    PROOF_BYTES,
+    Crossings,
+    TellingSegment,
+    Translation,
+    Translations,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +143,86 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
         openings=early,
         back_ns=found.back_ns,
     )
+
+
+def openings(pairs: Pairs, data: Data, first_number: int) -> list[TellingSegment]:
+    """Return the openings of a range, in the order of the capture; they show whether connections are the same.
+
+    For each pair of ends, they are the first segment, the segments with a SYN, and the first segment with payload after
+    each of these.
+    """
+    segments, by = pairs.segments, pairs.by_pair
+    if not len(by):
+        return []
+    begins = segments.flags[by] & SYN != 0
+    begins[pairs.first_places] = True
+    is_proof = segments.size[by] >= PROOF_BYTES
+    count = np.cumsum(is_proof)
+    before = np.maximum.accumulate(np.where(begins, count - is_proof, 0))
+    is_early = begins | (is_proof & (count - before <= COMPARED_COUNT))
+    rows = np.sort(by[is_early])
+    found = []
+    ends = segments.ends
+    columns = (
+        rows,
+        segments.frame[rows] + first_number,
+        segments.time_ns[rows],
+        segments.source[rows],
+        segments.destination[rows],
+        segments.sequence[rows],
+        segments.acknowledgment[rows],
+        segments.flags[rows],
+        segments.size[rows],
+        segments.cut[rows],
+    )
+    for row, number, time_ns, source, destination, sequence, acknowledgment, flags, size, cut in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        content = zlib.crc32(segments.payload(data, row)) if size >= PROOF_BYTES else 0
+        found.append(
+            TellingSegment(
+                number,
+                time_ns,
+                ends[source],
+                ends[destination],
+                sequence,
+                acknowledgment,
+                flags,
+                size + cut,
+                size,
+                content,
+            )
+        )
+    return found
+
+
+class Translated:
+    """The address translations that are known once all ranges have been read.
+
+    Args:
+        growth: the state before the new ranges.
+        reads: the new ranges, in order.
+
+    Attributes:
+        in_force: translations that apply after these ranges, as in mqproto.captures.pipeline.reading.growth.Growth.
+        crossings: all crossings up to now.
+    """
+
+    def __init__(self, growth: Growth, reads: Iterable[RangeRead]) -> None:
+        translations = Translations(growth.translations)
+        for read in reads:
+            for early in read.openings:
+                translations.take(early)
+        self.crossings = Crossings(growth.crossings)
+        self.crossings.add(translations.found)
+        self._of: defaultdict[Ends, list[Translation]] = defaultdict(list)
+        for each in (*growth.translations, *translations.found):
+            self._of[ends_of(*each.way)].append(each)
+        last = sorted((each[-1] for each in self._of.values()), key=lambda each: each.number)
+        self.in_force = tuple(each for each in last if each.shown is not None)[-CONNECTION_LIMIT:]
+
+    def within(self, read: RangeRead) -> tuple[Translation, ...]:
+        """Return, in order, the translations that affect segments of a range."""
+        between = {ends_of(early.source, early.destination) for early in read.openings} if self._of else ()
+        found = (each for ends in between for each in self._of.get(ends, ()))
+        return tuple(sorted(found, key=lambda each: each.number))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from mqproto.captures.decode.security.keyring import KeyRing, read_keys
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.direction import STREAM_COUNTS
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.packets.columns import packet_columns, ping_columns
 from mqproto.captures.pipeline.reading.packets.cutting import Packets
-from mqproto.captures.pipeline.tables.schemas import packets
+from mqproto.captures.pipeline.tables.lists import batch_of
+from mqproto.captures.pipeline.tables.schemas import packets, sessions
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
@@ -138,3 +144,73 @@ def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> p
         else:
             arrays.append(said.column(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=FOUND)
+
+
+COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
+STREAMS: Final = sessions.STREAMS.schema
+"""The columns of streams, with a row for each stream, whether it carries MSMQ or not."""
+assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - len(COUNTS) :]), (
+    "all that is counted"
+)
+CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
+"""The same columns for streams in transit; `connection` is the number of the connection's first frame."""
+
+
+def closed_rows(seen: Iterable[StreamCount]) -> pa.RecordBatch:
+    """Return streams as rows of CLOSED."""
+    return batch_of(CLOSED, map(_row, seen))
+
+
+def _row(seen: StreamCount) -> tuple[Any, ...]:
+    stream = seen.stream
+    return (
+        stream.connection,
+        stream.interface.number,
+        *stream.source,
+        *stream.destination,
+        stream.from_start,
+        stream.ending.value,
+        stream.sent_bytes,
+        stream.came_bytes,
+        stream.data_bytes,
+        *(getattr(stream, name) for name in STREAM_COUNTS),
+        *(getattr(seen, name) for name in COUNTS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The parts of packets to read in addition to their fields.
+
+    texts: whether to read the texts of bodies.
+    keys: files and folders with keys for decryption and verification.
+    """
+
+    texts: bool = False
+    keys: tuple[str, ...] = ()
+
+    @property
+    def ring(self) -> KeyRing | None:
+        """Return the keys, as they are now.
+
+        Raises:
+            UsageError: as for `read_keys`.
+        """
+        if not self.keys:
+            return None
+        return _read(self.keys, tuple(_changed_ns(Path(path)) for path in self.keys))
+
+
+@lru_cache(maxsize=1)
+def _read(keys: tuple[str, ...], _changed: tuple[int, ...]) -> KeyRing:
+    """Read the keys once in each process, and again if they have changed."""
+    return read_keys(keys)
+
+
+def _changed_ns(path: Path) -> int:
+    """Return when the newest file changed; 0 if there are no files, which `read_keys` reports."""
+    try:
+        files = [path, *path.iterdir()] if path.is_dir() else [path]
+        return max(file.stat().st_mtime_ns for file in files)
+    except OSError:
+        return 0

@@ -14,8 +14,7 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import CLOSED_STREAMS, FOUND_ROWS, OPEN_STREAMS
 from mqproto.captures.pipeline.reading.halves import Origins, origins_at
 from mqproto.captures.pipeline.reading.reading import Place
-from mqproto.captures.pipeline.reading.rows import FOUND, PACKETS
-from mqproto.captures.pipeline.reading.streams import CLOSED, STREAMS
+from mqproto.captures.pipeline.reading.rows import CLOSED, FOUND, PACKETS, STREAMS
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.parts import Part, Store
 from mqproto.captures.pipeline.tables.schemas.columns import CODED

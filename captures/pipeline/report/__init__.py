@@ -5,10 +5,9 @@ are.
 
 1. `counts` has a module with SQL statements for each subject; `asking` has what they share. In
    `facts`, `spread` counts durations in buckets, and `overtime` divides time into steps.
-2. `facts` defines the facts of a report; `gather` finds them, with `quality`, `traffic`, `routes`,
-   `queues`, `messages`, `sequences`, `judgments` and `security`. `outcomes` has the outcomes of
-   messages, `stories` the events in a message's life, and `places` finds the packets that show
-   them.
+2. `facts` defines the facts of a report; `gather` finds them, with `quality`, `routes`, `queues`,
+   `messages`, `sequences`, `judgments` and `security`. `stories` has the events in a message's life,
+   and `places` finds the packets that show them.
 3. `figures` and `routemap` draw facts, with `captures/drawing`. `page` makes one HTML file from the
    template `page.html.j2`, with the messages of `embedded`, which `report.js` searches; `summary`
    has lines for a terminal.

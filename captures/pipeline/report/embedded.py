@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mqproto.captures.pipeline.report.facts.facts import Facts, Sentence, Step
-from mqproto.captures.pipeline.report.facts.outcomes import style
 from mqproto.captures.pipeline.report.facts.security import Secured
-from mqproto.captures.pipeline.report.facts.words import harmless
+from mqproto.captures.pipeline.report.facts.words import harmless, style
 
 TEXTS: Final = {
     "id": "message",

@@ -23,7 +23,7 @@ from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
 from mqproto.captures.pipeline.report.counts.messages import KEPT
 from mqproto.captures.pipeline.report.drawing import figures, routemap
 from mqproto.captures.pipeline.report.embedded import embedded
-from mqproto.captures.pipeline.report.facts import outcomes, overtime, security, words
+from mqproto.captures.pipeline.report.facts import overtime, security, words
 from mqproto.captures.pipeline.report.facts.facts import (
     TO_DESTINATION,
     TO_ORDER_ACK,
@@ -63,7 +63,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_harmless,
     )
-    for module in (numbers, words, outcomes, overtime, security, figures, routemap, quality):
+    for module in (numbers, words, overtime, security, figures, routemap, quality):
         environment.globals |= vars(module)
     environment.globals |= {
         "any": any,
@@ -72,7 +72,7 @@ def _environment() -> Environment:
         "digest": _digest,
         "embedded": embedded,
         "once": _once,
-        "style_of": outcomes.style,
+        "style_of": words.style,
         "EXAMPLES": EXAMPLES,
         "KEPT": KEPT,
         "TO_DESTINATION": TO_DESTINATION,

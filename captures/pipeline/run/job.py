@@ -17,11 +17,11 @@ from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
 from mqproto.captures.pipeline.reading import writing
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SEGMENTS
-from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.connections import ConnectionsTask, read_connections
 from mqproto.captures.pipeline.reading.fragments import join_fragments
 from mqproto.captures.pipeline.reading.halves import merge
 from mqproto.captures.pipeline.reading.reading import Place, ReadTask, read_ranges
+from mqproto.captures.pipeline.reading.rows import Asked
 from mqproto.captures.pipeline.reading.writing import write
 from mqproto.captures.pipeline.run.known import Known, reads
 from mqproto.captures.pipeline.run.pairing import all_to_read

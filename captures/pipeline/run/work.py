@@ -19,16 +19,15 @@ from mqproto.captures.files.series import series_name
 from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.reading.addresses import Addresses
-from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.connections import ConnectionsRead, ReadSeries
 from mqproto.captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
 from mqproto.captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from mqproto.captures.pipeline.reading.halves import Merged, MergeTask
-from mqproto.captures.pipeline.reading.reading import Place, RangeRead, ReadTask
+from mqproto.captures.pipeline.reading.reading import Place, RangeRead, ReadTask, Translated
+from mqproto.captures.pipeline.reading.rows import Asked
 from mqproto.captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
 from mqproto.captures.pipeline.run.inputs import FileRead, captures_table
 from mqproto.captures.pipeline.run.known import Known, ToRead, halves_of
-from mqproto.captures.pipeline.run.translating import Translated
 from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile
 from mqproto.captures.pipeline.source.scan import Scanned, readings
 from mqproto.captures.pipeline.tables.kept import save

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -284,3 +285,19 @@ def _other(root: str) -> tuple[Any, str, str]:
         why = str(error).partition("\n")[0]
         raise UsageError(f"{root} cannot be reached: {why}; s3, gs, abfs, hdfs and file can") from None
     return system, root, f"{base.rstrip('/')}/"
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yield a file to write to in the block; if the block ends without an error, it replaces `target`.
+
+    Missing folders are created. The file to write to has a unique name, so that two simultaneous runs of one task do
+    not write to the same file.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

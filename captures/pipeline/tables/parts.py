@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mqproto.base.errors import MqprotoError
-from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_of
-from mqproto.captures.pipeline.source.whole import whole
+from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_of, whole
 
 HIDDEN: Final = "_"
 """The beginning of names that are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""

@@ -10,10 +10,9 @@ from mqproto.captures.pipeline.report.counts.asking import rows, spreads
 from mqproto.captures.pipeline.report.counts.judgments import counts
 from mqproto.captures.pipeline.report.counts.queues import CALLED
 from mqproto.captures.pipeline.report.facts.facts import Messages
-from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, why
 from mqproto.captures.pipeline.report.facts.spread import Spread
-from mqproto.captures.pipeline.report.facts.words import harmless
-from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES
+from mqproto.captures.pipeline.report.facts.words import BAD, GOOD, STUCK, harmless, why
+from mqproto.captures.pipeline.stages.schema import HISTORIES
 from mqproto.captures.pipeline.tables.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000

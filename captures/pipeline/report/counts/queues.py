@@ -8,8 +8,8 @@ from duckdb import DuckDBPyConnection
 
 from mqproto.captures.pipeline.report.counts.asking import courses, rows
 from mqproto.captures.pipeline.report.facts.facts import Queue, Queues
-from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD
 from mqproto.captures.pipeline.report.facts.overtime import Steps
+from mqproto.captures.pipeline.report.facts.words import BAD, GOOD
 
 QUEUES_LIMIT: Final = 500
 """The number of queues with the most messages that get a row in the table.

@@ -9,7 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.facts.facts import SequenceHop, Sequences
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import GAPS, SEQUENCE_HOPS
+from mqproto.captures.pipeline.stages.schema import GAPS, SEQUENCE_HOPS
 
 SHOWN: Final = 12
 SHOWN_WHOLE: Final = 6

@@ -15,11 +15,9 @@ from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.counts.places import Places, Seen
 from mqproto.captures.pipeline.report.counts.security import secured
 from mqproto.captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
-from mqproto.captures.pipeline.report.facts.outcomes import why
-from mqproto.captures.pipeline.report.facts.words import took
+from mqproto.captures.pipeline.report.facts.words import took, why
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
-from mqproto.captures.pipeline.stages.messages.history_schema import HOPS
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import GAPS
+from mqproto.captures.pipeline.stages.schema import GAPS, HOPS
 from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import shlex
-from typing import Final
+from typing import Any, Final
 
 from mqproto.base import words
 from mqproto.base.words import counted
 from mqproto.captures.decode.names import printable
 from mqproto.captures.decode.views.words import duration, short
 from mqproto.captures.pipeline.report.facts.facts import Sentence, Sequences
+from mqproto.captures.pipeline.stages.messages.histories import Outcome
+from mqproto.wire.classes import REFUSALS
 
 TEXT_LIMIT: Final = 300
 """The maximum length of a text; a longer one is cut.
@@ -120,3 +122,32 @@ def decode_command(file: str, *, message: str | None = None, time_ns: int | None
 def frame_filter(frame: int) -> str:
     """Return Wireshark's filter for one frame."""
     return f"frame.number == {frame}"
+
+
+GOOD: Final = (str(Outcome.CONFIRMED), str(Outcome.REACHED), str(Outcome.ACKNOWLEDGED))
+BAD: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
+STUCK: Final = (str(Outcome.IN_FLIGHT),)
+"""The outcomes that a report distinguishes; any other outcome means that the captures cannot tell."""
+
+_REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
+
+
+def style(outcome: str) -> str:
+    """Return the style in which an outcome is shown: `good`, `bad` or `open`."""
+    return "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
+
+
+def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:
+    """Return the number of messages with one of these outcomes."""
+    return sum(outcomes.get(text, 0) for text in texts)
+
+
+def unknown(outcomes: dict[str, int]) -> int:
+    """Return the number of messages with an unknown outcome."""
+    return sum(outcomes.values()) - total(outcomes, GOOD + BAD + STUCK)
+
+
+def why(row: dict[str, Any]) -> str:
+    """Return a colon and the first refusal of a message in words; empty if there is none of a known class."""
+    names = (row["final_class"], *(row["administration"] or ()))
+    return next((f": {_REFUSALS[name]}" for name in names if name in _REFUSALS), "")

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from mqproto.captures.pipeline.stages.messages.grouping import Event, Messages, events
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead, Bounds, Lines, lines_between
-from mqproto.captures.pipeline.stages.schema import INTEGER, INTEGERS, SHORT, TEXT
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import PASSED
+from mqproto.captures.pipeline.stages.schema import INTEGER, INTEGERS, PASSED, SHORT, TEXT
 from mqproto.captures.pipeline.tables.lists import Batches, batch_of, values
 from mqproto.captures.pipeline.tables.schemas import sessions
 

@@ -32,7 +32,6 @@ from mqproto.captures.pipeline.stages.messages.grouping import (
     about_packets,
     rows_about,
 )
-from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead
 from mqproto.captures.pipeline.stages.messages.straight import (
     NULL_TEXT,
@@ -42,8 +41,17 @@ from mqproto.captures.pipeline.stages.messages.straight import (
     uncertainties_ns,
     uncertainty_ns,
 )
-from mqproto.captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import COVERED, PASSED
+from mqproto.captures.pipeline.stages.schema import (
+    COVERED,
+    HISTORIES,
+    HOPS,
+    INTEGER,
+    PASSED,
+    SCHEMAS,
+    SHORT,
+    TEXT,
+    TOLD,
+)
 from mqproto.captures.pipeline.tables.lists import (
     GUID_CHARACTERS,
     Batches,

@@ -37,17 +37,19 @@ from mqproto.captures.pipeline.stages.facts import (
     numbered_messages,
 )
 from mqproto.captures.pipeline.stages.findings import finding_row
-from mqproto.captures.pipeline.stages.schema import BEGUN, ENDINGS, FINDINGS
-from mqproto.captures.pipeline.stages.sequences.sequence_counts import OrderRow, SequenceCount
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import (
+from mqproto.captures.pipeline.stages.schema import (
+    BEGUN,
     CONFIRMATIONS,
     COVERED,
+    ENDINGS,
+    FINDINGS,
     GAPS,
     ORDER_ACKS,
     PASSED,
     SEQUENCE_HOPS,
     SEQUENCES,
 )
+from mqproto.captures.pipeline.stages.sequences.sequence_counts import OrderRow, SequenceCount
 from mqproto.captures.pipeline.stages.sequences.stretches import Piece, pieces
 from mqproto.captures.pipeline.tables.lists import (
     Batches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -42,3 +43,20 @@ TABLES: Final = {
     "streams": sessions.STREAMS,
 }
 COMMENTED: Final[dict[str, pa.Schema]] = {name: table.commented for name, table in TABLES.items()}
+
+
+def page() -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "# The tables of `mqproto analyse`"
+    yield ""
+    yield "Types are Arrow's."
+    for name, table in (*TABLES.items(), ("runs", RUNS)):
+        yield ""
+        yield f"## {name}"
+        yield ""
+        yield table.about
+        yield ""
+        yield "| column | type | unit | |"
+        yield "|---|---|---|---|"
+        for column in table.columns:
+            yield f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"

@@ -9,15 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.reading.rows import PACKETS
-from mqproto.captures.pipeline.reading.streams import STREAMS
+from mqproto.captures.pipeline.reading.rows import PACKETS, STREAMS
 from mqproto.captures.pipeline.run.inputs import CAPTURES
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.stages.messages.clocks import CLOCKS
 from mqproto.captures.pipeline.stages.messages.duplicates import DUPLICATES
-from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES, HOPS
-from mqproto.captures.pipeline.stages.schema import RELATIONS
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
+from mqproto.captures.pipeline.stages.schema import GAPS, HISTORIES, HOPS, RELATIONS, SEQUENCE_HOPS, SEQUENCES
 from mqproto.captures.pipeline.stages.sessions.sessions import SESSIONS
 from mqproto.captures.pipeline.stages.tasks.findings import PLACED_FINDINGS
 from mqproto.captures.pipeline.tables.tables import Tables

@@ -25,7 +25,7 @@ from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.framing import StreamCount
 from mqproto.captures.packets import PacketReader, Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.reading.streams import closed_rows
+from mqproto.captures.pipeline.reading.rows import closed_rows
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.run.work import SeriesResult

@@ -27,9 +27,8 @@ from mqproto.captures.pipeline.stages.messages import (
     subjects,
 )
 from mqproto.captures.pipeline.stages.messages.straight import Straight
-from mqproto.captures.pipeline.stages.schema import RELATIONS
+from mqproto.captures.pipeline.stages.schema import CONFIRMATIONS, RELATIONS
 from mqproto.captures.pipeline.stages.sequences import sequences
-from mqproto.captures.pipeline.stages.sequences.sequence_schema import CONFIRMATIONS
 from mqproto.captures.pipeline.stages.sessions import directory, sessions
 from mqproto.captures.pipeline.stages.sessions.sessions import SESSIONS
 from mqproto.captures.pipeline.tables.lists import Batches, coded, key_of, key_text

@@ -14,7 +14,7 @@ from mqproto.captures.pipeline.report.counts.stories import COPIES_TOLD, Evidenc
 from mqproto.captures.pipeline.report.facts.facts import Place, Story
 from mqproto.captures.pipeline.report.facts.words import sentence
 from mqproto.captures.pipeline.report.gather import gather
-from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES, HOPS
+from mqproto.captures.pipeline.stages.schema import HISTORIES, HOPS
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
