@@ -221,7 +221,7 @@ class Bench:
         from mqproto.captures.pipeline.tables.tables import Tables
 
         out = self._folder / "tables"
-        stopwatch = _Stopwatch(self._engine)
+        stopwatch: Any = _Stopwatch(self._engine)
         began_s = time.monotonic()
         with Watch() as watch:
             result = analyse([str(capture.path)], Tables(out), stopwatch, range_bytes=range_bytes)

@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import IO, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
 T = TypeVar("T")
 R = TypeVar("R")
-Held = TypeVar("Held")
 
 Count = Callable[[int, int], None]
 """A function that a task calls with the numbers of packets and bytes that it has processed since the last call."""
@@ -121,41 +120,6 @@ If a task is repeated, it sends the same rows and leaves the same parts.
 """
 
 
-class Engine(Protocol):
-    """Runs all tasks of a stage wherever it can, perhaps more than once."""
-
-    def carry_out(
-        self,
-        stage: str,
-        function: Function[T, R],
-        tasks: Mapping[int, T],
-        reads: Sequence[str] = (),
-        *,
-        again: str | None = None,
-        puts: bool = True,
-    ) -> list[R]:
-        """Run the tasks; return their results in order.
-
-        Args:
-            stage: a name for the work, for people.
-            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the stage.
-            tasks: the tasks by bucket. They are small, because each is sent separately. The text of a task names its
-                subject, for error messages. Results are small, too, because rows go through exchanges.
-            reads: the exchanges from which the tasks take rows, in this order.
-            again: an earlier stage that this one repeats. Rows from its tasks for the same buckets no longer count.
-            puts: whether the tasks send rows to later stages; keeping these rows costs time.
-        """
-
-    def buckets(self, exchange: str) -> set[int]:
-        """Return the buckets of an exchange that have rows."""
-
-    def drop(self, *exchanges: str) -> None:
-        """Drop exchanges that no later stage reads; in transit, rows take many times the size of their capture."""
-
-    def clear(self) -> None:
-        """Drop everything."""
-
-
 def pack(rows: pa.RecordBatch) -> pa.Buffer:
     """Return a batch packed for transfer."""
     rows = pa.RecordBatch.from_arrays([*map(_own, rows.columns)], rows.schema.names)
@@ -212,7 +176,7 @@ class OrderedInbox:
 
 
 @dataclass(slots=True)
-class Output(Generic[Held]):
+class Output:
     """The rows that one stage has sent to later stages.
 
     held: where the rows are.
@@ -221,27 +185,44 @@ class Output(Generic[Held]):
     """
 
     stage: str
-    held: Held
+    held: Any
     buckets: dict[str, set[int]]
     gone: set[int] = field(default_factory=set)
 
 
-class Outputs(ABC, Generic[Held]):
-    """The rows that all stages have sent to later stages and that may still be read."""
+class Engine(ABC):
+    """Runs all tasks of a stage wherever it can, perhaps more than once, and keeps the rows that they have sent."""
 
     def __init__(self) -> None:
-        self._outputs: list[Output[Held]] = []
+        self._outputs: list[Output] = []
 
-    @abstractmethod
-    def _free(self, held: Held) -> None:
-        """Free rows that are no longer read."""
-
-    def _add(self, stage: str, held: Held, found: Iterable[dict[str, set[int]]]) -> None:
-        """Add the rows of a stage that is over.
+    def carry_out(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks: Mapping[int, T],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
+        puts: bool = True,
+    ) -> list[R]:
+        """Run the tasks; return their results in order.
 
         Args:
-            found: for each task, a mapping from each exchange to the buckets to which the task sent rows.
+            stage: a name for the work, for people.
+            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the stage.
+            tasks: the tasks by bucket. They are small, because each is sent separately. The text of a task names its
+                subject, for error messages. Results are small, too, because rows go through exchanges.
+            reads: the exchanges from which the tasks take rows, in this order.
+            again: an earlier stage that this one repeats. Rows from its tasks for the same buckets no longer count.
+            puts: whether the tasks send rows to later stages; keeping these rows costs time.
         """
+        if not tasks:
+            return []
+        results, held, found = self._run(stage, function, tasks, reads, puts=puts)
+        for output in self._outputs:
+            if output.stage == again:
+                output.gone.update(tasks)
         buckets: defaultdict[str, set[int]] = defaultdict(set)
         for each in found:
             for exchange, some in each.items():
@@ -250,19 +231,34 @@ class Outputs(ABC, Generic[Held]):
             self._outputs.append(Output(stage, held, dict(buckets)))
         else:
             self._free(held)
+        return results
 
-    def _replace(self, stage: str | None, sources: Iterable[int]) -> None:
-        """Discard the rows of tasks that run again."""
-        for output in self._outputs:
-            if output.stage == stage:
-                output.gone.update(sources)
+    @abstractmethod
+    def _run(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks: Mapping[int, T],
+        reads: Sequence[str],
+        *,
+        puts: bool,
+    ) -> tuple[list[R], Any, list[dict[str, set[int]]]]:
+        """Run the tasks of a stage.
+
+        Returns:
+            Their results, where their rows are, and for each task, the buckets of each exchange to which it sent rows.
+        """
+
+    @abstractmethod
+    def _free(self, held: Any) -> None:
+        """Free rows that are no longer read."""
 
     def buckets(self, exchange: str) -> set[int]:
-        """See Engine."""
+        """Return the buckets of an exchange that have rows."""
         return set().union(*(output.buckets.get(exchange, ()) for output in self._outputs))
 
     def drop(self, *exchanges: str) -> None:
-        """See Engine."""
+        """Drop exchanges that no later stage reads; in transit, rows take many times the size of their capture."""
         for output in list(self._outputs):
             for exchange in exchanges:
                 output.buckets.pop(exchange, None)
@@ -271,7 +267,7 @@ class Outputs(ABC, Generic[Held]):
                 self._free(output.held)
 
     def clear(self) -> None:
-        """See Engine."""
+        """Drop everything."""
         self.drop(*{exchange for output in self._outputs for exchange in output.buckets})
 
 

@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from mqproto.captures import pools
 from mqproto.captures.pipeline.engines.engine import (
+    Engine,
     Entry,
     Function,
     OrderedInbox,
     Outbox,
-    Outputs,
     buckets_of,
     collecting_seldom,
     pickled,
@@ -77,7 +77,7 @@ class _Work(NamedTuple):
     folder: Path
 
 
-class LocalEngine(Outputs[list[Sent]]):
+class LocalEngine(Engine):
     """Runs tasks in this process at first, and later also in a pool.
 
     The pool is used once this process has worked for as long as a pool takes to start.
@@ -114,23 +114,20 @@ class LocalEngine(Outputs[list[Sent]]):
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def carry_out(
+    def _run(
         self,
         stage: str,
         function: Function[T, R],
         tasks: Mapping[int, T],
-        reads: Sequence[str] = (),
+        reads: Sequence[str],
         *,
-        again: str | None = None,
-        puts: bool = True,
-    ) -> list[R]:
+        puts: bool,
+    ) -> tuple[list[R], list[Sent], list[dict[str, set[int]]]]:
         """See Engine.
 
         Raises:
             JobError: a task failed; the text names the task and the reason.
         """
-        if not tasks:
-            return []
         self._stages += 1
         folder = self._folder_now() / f"{self._stages:04d}"
         folder.mkdir()
@@ -144,12 +141,10 @@ class LocalEngine(Outputs[list[Sent]]):
                 "the job failed: a process of ours was killed, perhaps as memory ran out"
             ) from None
         assert puts or not any(each.entries for each in done), f"{stage}: puts nothing"
-        self._replace(again, tasks)
         sent = [
             Sent(str(folder / str(bucket)), each.entries) for bucket, each in zip(tasks, done, strict=True)
         ]
-        self._add(stage, sent, (buckets_of(each.entries) for each in sent))
-        return [each.result for each in done]
+        return [each.result for each in done], sent, [buckets_of(each.entries) for each in sent]
 
     def clear(self) -> None:
         """See Engine; also delete the folder."""

@@ -25,10 +25,10 @@ from pyspark.sql import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqproto.captures.pipeline.engines.engine import (
+    Engine,
     Function,
     OrderedInbox,
     Outbox,
-    Outputs,
     collecting_seldom,
     pickled,
     spare_modules,
@@ -65,7 +65,7 @@ PARALLEL: Final = "spark.sql.leafNodeDefaultParallelism"
 """The number of parts into which Spark splits the tasks, before they join the rows that they read."""
 
 
-class SparkEngine(Outputs[DataFrame]):
+class SparkEngine(Engine):
     """Runs the tasks of each stage as one Spark job.
 
     Args:
@@ -77,19 +77,16 @@ class SparkEngine(Outputs[DataFrame]):
         self._spark = spark
         self._listener = listener
 
-    def carry_out(
+    def _run(
         self,
         stage: str,
         function: Function[T, R],
         tasks: Mapping[int, T],
-        reads: Sequence[str] = (),
+        reads: Sequence[str],
         *,
-        again: str | None = None,
-        puts: bool = True,
-    ) -> list[R]:
+        puts: bool,
+    ) -> tuple[list[R], DataFrame, list[dict[str, set[int]]]]:
         """See Engine."""
-        if not tasks:
-            return []
         with (
             reported(self._spark, stage, len(tasks), self._listener) as tally,
             _described(self._spark, stage),
@@ -105,9 +102,7 @@ class SparkEngine(Outputs[DataFrame]):
             except BaseException:
                 self._free(found)
                 raise
-        self._replace(again, tasks)
-        self._add(stage, found, (buckets for _, buckets in done.values()))
-        return [done[bucket][0] for bucket in tasks]
+        return [done[bucket][0] for bucket in tasks], found, [buckets for _, buckets in done.values()]
 
     def _free(self, held: DataFrame) -> None:
         with suppress(Exception):  # Its Java may have ended; then that was reported.
