@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
-from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -16,42 +16,25 @@ from mqproto.captures.pipeline.engines.progress import Listener, Progress, nobod
 INTERVAL_S: Final = 0.25
 
 
-class Counts(NamedTuple):
-    """The counts of workers."""
-
-    ranges: int = 0
-    packets: int = 0
-    size_bytes: int = 0
-
-
-class AddCounts(AccumulatorParam[Counts]):
-    """Tells Spark how to add up the counts of its tasks."""
-
-    def zero(self, value: Counts) -> Counts:
-        return Counts()
-
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
-        return Counts(*map(sum, zip(value1, value2, strict=True)))
-
-
 class Tally:
-    """Counts for one stage; it travels to workers inside the function that uses it.
+    """Counts of ranges, packets and bytes for one stage; it travels to workers inside the function that uses it.
 
     The workers' counts come back when a task ends. If a task ran twice, as after the loss of an executor, both runs may
     count.
     """
 
     def __init__(self, context: SparkContext) -> None:
-        self._counts: Accumulator[Counts] = context.accumulator(Counts(), AddCounts())
+        self._counts = [context.accumulator(0) for _ in range(3)]
 
     def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
         """In a worker, add finished work."""
-        self._counts.add(Counts(ranges, packets, size_bytes))
+        for each, more in zip(self._counts, (ranges, packets, size_bytes), strict=True):
+            each.add(more)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> tuple[int, ...]:
         """In the driver, return the finished work so far."""
-        return self._counts.value
+        return tuple(each.value for each in self._counts)
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
@@ -81,8 +64,8 @@ def reported(
     ended = threading.Event()
 
     def report() -> None:
-        counts = tally.counts
-        listener(Progress(stage, min(counts.ranges, total), total, counts.packets, counts.size_bytes))
+        done, packets, size_bytes = tally.counts
+        listener(Progress(stage, min(done, total), total, packets, size_bytes))
 
     def report_often() -> None:
         while not ended.wait(INTERVAL_S):
