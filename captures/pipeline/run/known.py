@@ -47,16 +47,16 @@ class Known:
     conflicts: texts about frames that contradict one another, each after the code of its finding.
     """
 
-    files: dict[str, str]
-    packets: list[tuple[str, int, int]]
-    end: str
-    captures: list[str]
-    is_lossy: bool
-    damage: list[tuple[str, int, str]]
-    form: int
-    growth: str
-    connections: str
-    open_pairs: list[str]
+    files: dict[str, str] = field(default_factory=dict)
+    packets: list[tuple[str, int, int]] = field(default_factory=list)
+    end: str = ""
+    captures: list[str] = field(default_factory=list)
+    is_lossy: bool = False
+    damage: list[tuple[str, int, str]] = field(default_factory=list)
+    form: int = 0
+    growth: str = ""
+    connections: str = ""
+    open_pairs: list[str] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     open_streams: list[str] = field(default_factory=list)

@@ -302,29 +302,17 @@ class Work:
         packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
         streams = [part.name for part in self.parts if part.table == "streams"]
         opened = {task.open for _, task in self.stream_tasks()}
-        known = self.known
-        earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
+        known = self.known or Known()
         return Known(
             files={file.fingerprint: file.path for file in self.series.files},
-            packets=[*earlier, *packets],
+            packets=[*(part for part in known.packets if part[0] != known.end), *packets],
             end=parts[-1].name if len(parts) > len(self.places) else "",
-            captures=[
-                *([] if known is None else known.captures),
-                *(part.name for part in self.parts if part.table == "captures"),
-            ],
+            captures=known.captures + [part.name for part in self.parts if part.table == "captures"],
             origins=[file.origin for file in self.series.files if file.origin is not None],
-            streams=[
-                *([] if known is None else known.streams),
-                *(name for name in streams if name not in opened),
-            ],
+            streams=known.streams + [name for name in streams if name not in opened],
             open_streams=[name for name in streams if name in opened],
-            is_lossy=bool(result.damage)
-            or not result.totals.is_complete
-            or (known is not None and bool(known.damage)),
-            damage=[
-                *([] if known is None else known.damage),
-                *((error.where, error.offset, error.reason) for error in result.damage),
-            ],
+            is_lossy=bool(result.damage or known.damage) or not result.totals.is_complete,
+            damage=known.damage + [(error.where, error.offset, error.reason) for error in result.damage],
             form=FORM,
             growth=saved.name,
             connections=connections.name,
