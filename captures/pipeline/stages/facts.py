@@ -35,41 +35,17 @@ mqproto.captures.decode.sessions.half. Captures without losses have no entries.
 MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
 """The values of `delivery` that a transactional message may have."""
 HEADER: Final = (
-    "ack_number",
-    "saved_first",
-    "saved_flags",
-    "sent_count",
-    "recoverable_sent_count",
-    "window_size",
+    *("ack_number", "saved_first", "saved_flags", "sent_count", "recoverable_sent_count"),
+    *("window_size",),
 )
 """The fields of a SessionHeader or a SessionAck."""
 SESSION_COLUMNS: Final = (
-    "series",
-    "row_id",
-    "number",
-    "time_ns",
-    "connection",
-    "interface",
-    "source_address",
-    "source_port",
-    "destination_address",
-    "destination_port",
-    "kind",
-    "missing_bytes",
-    "skipped_bytes",
-    "delivery",
+    *("series", "row_id", "number", "time_ns", "connection", "interface", "source_address"),
+    *("source_port", "destination_address", "destination_port", "kind", "missing_bytes"),
+    *("skipped_bytes", "delivery"),
     *HEADER,
-    "client",
-    "server",
-    "refused",
-    "recoverable_ack_timeout_ms",
-    "ack_timeout_ms",
-    "position",
-    "size_bytes",
-    "ahead",
-    "cut_bytes",
-    "snapped_bytes",
-    "opened",
+    *("client", "server", "refused", "recoverable_ack_timeout_ms", "ack_timeout_ms", "position"),
+    *("size_bytes", "ahead", "cut_bytes", "snapped_bytes", "opened"),
 )
 """The columns of packets that are needed to judge sessions."""
 
@@ -93,57 +69,26 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
     """
     return records(
         SessionFacts,
-        values(batch, "number"),
-        values(batch, "time_ns"),
-        values(batch, "connection"),
-        values(batch, "interface"),
-        endpoints(batch, "source"),
-        endpoints(batch, "destination"),
-        mapped(batch, "kind", Kind),
-        values(batch, "missing_bytes"),
-        values(batch, "skipped_bytes"),
-        mapped(batch, "delivery", EXPRESS.__ne__),
-        _headers(batch),
-        mapped(batch, "client", guid_from_text),
-        mapped(batch, "server", guid_from_text),
-        (refused is True for refused in values(batch, "refused")),
-        _timeouts_ms(batch),
-        (window or 0 for window in values(batch, "window_size")),
-        values(batch, "position"),
-        values(batch, "size_bytes"),
-        values(batch, "ahead"),
-        values(batch, "cut_bytes"),
-        values(batch, "snapped_bytes"),
-        values(batch, "opened"),
+        batch,
+        source=endpoints(batch, "source"),
+        destination=endpoints(batch, "destination"),
+        kind=mapped(batch, "kind", Kind),
+        recoverable=mapped(batch, "delivery", EXPRESS.__ne__),
+        header=_headers(batch),
+        client=mapped(batch, "client", guid_from_text),
+        server=mapped(batch, "server", guid_from_text),
+        refused=(refused is True for refused in values(batch, "refused")),
+        timeouts_ms=_timeouts_ms(batch),
+        window=(window or 0 for window in values(batch, "window_size")),
     )
 
 
 CROSSING_COLUMNS: Final = (
-    "series",
-    "row_id",
-    "number",
-    "interface",
-    "connection",
-    "time_ns",
-    "source_manager",
-    "message_id",
-    "hop_count",
-    "delivery",
-    "previous_number",
-    "digest",
-    "encrypted",
-    "sent_time_s",
-    "time_to_reach_queue_s",
-    "from_key",
-    "to_key",
-    "from_client",
-    "session_number",
-    "acknowledged_by",
-    "saved_by",
-    "destination_manager",
-    "size_bytes",
-    "frame",
-    "file",
+    *("series", "row_id", "number", "interface", "connection", "time_ns", "source_manager"),
+    *("message_id", "hop_count", "delivery", "previous_number", "digest", "encrypted"),
+    *("sent_time_s", "time_to_reach_queue_s", "from_key", "to_key", "from_client"),
+    *("session_number", "acknowledged_by", "saved_by", "destination_manager", "size_bytes"),
+    *("frame", "file"),
 )
 """The columns needed to judge intermediates, from UserMessages joined with their relations."""
 
@@ -160,58 +105,29 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
     """Yield the crossings of UserMessages."""
     deliveries = values(batch, "delivery")
     numbered = (number is not None for number in values(batch, "session_number"))
-    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), numbered)
     return records(
         Crossing,
-        message_keys(batch),
-        hops(batch),
-        values(batch, "number"),
-        values(batch, "interface"),
-        values(batch, "connection"),
-        values(batch, "time_ns"),
-        values(batch, "hop_count"),
-        (delivery != EXPRESS for delivery in deliveries),
-        _previous_numbers(batch, deliveries),
-        values(batch, "digest"),
-        (cipher is not None for cipher in values(batch, "encrypted")),
-        values(batch, "sent_time_s"),
-        _expiries_s(batch, deliveries),
-        fates,
-        mapped(batch, "destination_manager", guid_from_text),
-        values(batch, "size_bytes"),
-        values(batch, "frame"),
-        values(batch, "from_client"),
-        values(batch, "file"),
+        batch,
+        key=message_keys(batch),
+        hop=hops(batch),
+        recoverable=(delivery != EXPRESS for delivery in deliveries),
+        previous_number=_previous_numbers(batch, deliveries),
+        encrypted=(cipher is not None for cipher in values(batch, "encrypted")),
+        sent_s=values(batch, "sent_time_s"),
+        expires_s=_expiries_s(batch, deliveries),
+        fate=records(KnownFate, batch, numbered=numbered),
+        towards=mapped(batch, "destination_manager", guid_from_text),
     )
 
 
 NUMBERED_COLUMNS: Final = (
-    "series",
-    "row_id",
-    "number",
-    "interface",
-    "connection",
-    "time_ns",
-    "source_manager",
-    "message_id",
-    "destination_manager",
-    "queue",
-    "sequence",
-    "sequence_number",
-    "previous_number",
-    "sent_time_s",
-    "from_key",
-    "to_key",
-    "from_client",
+    *("series", "row_id", "number", "interface", "connection", "time_ns", "source_manager"),
+    *("message_id", "destination_manager", "queue", "sequence", "sequence_number"),
+    *("previous_number", "sent_time_s", "from_key", "to_key", "from_client"),
 )
 ACKNOWLEDGMENT_COLUMNS: Final = (
     *NUMBERED_COLUMNS,
-    "kind",
-    "message_class",
-    "ack_sequence",
-    "ack_sequence_number",
-    "ack_message",
-    "ahead",
+    *("kind", "message_class", "ack_sequence", "ack_sequence_number", "ack_message", "ahead"),
 )
 """The columns needed to judge sequences, from transactional messages, OrderAcks and FinalAcks joined with their
 relations.
@@ -223,18 +139,13 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
     towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
     return records(
         NumberedMessage,
-        message_keys(batch),
-        hops(batch),
-        values(batch, "number"),
-        values(batch, "time_ns"),
-        last_losses(batch, losses),
-        towards,
-        mapped(batch, "sequence", identifier_of),
-        values(batch, "sequence_number"),
-        values(batch, "previous_number"),
-        values(batch, "interface"),
-        values(batch, "connection"),
-        values(batch, "sent_time_s"),
+        batch,
+        key=message_keys(batch),
+        hop=hops(batch),
+        lost=last_losses(batch, losses),
+        towards=towards,
+        identifier=mapped(batch, "sequence", identifier_of),
+        sent_s=values(batch, "sent_time_s"),
     )
 
 
@@ -242,17 +153,15 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
     """Yield the OrderAcks and FinalAcks, each with its hop."""
     return records(
         Acknowledgment,
-        message_keys(batch),
-        hops(batch),
-        values(batch, "number"),
-        mapped(batch, "destination_manager", guid_from_text),
-        mapped(batch, "ack_sequence", identifier_of),
-        values(batch, "ack_sequence_number"),
-        (message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")),
-        values(batch, "time_ns"),
-        values(batch, "interface"),
-        values(batch, "connection"),
-        values(batch, "ahead"),
+        batch,
+        key=message_keys(batch),
+        hop=hops(batch),
+        towards=mapped(batch, "destination_manager", guid_from_text),
+        identifier=mapped(batch, "ack_sequence", identifier_of),
+        sequence_number=values(batch, "ack_sequence_number"),
+        positive=(
+            message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from mqproto.wire import (
 )
 
 T = TypeVar("T")
-N = TypeVar("N", bound=tuple[Any, ...])
+N = TypeVar("N", bound=NamedTuple)
 Batches = dict[str, pa.RecordBatch]
 """The output of a stage: some rows for each table."""
 
@@ -69,12 +69,13 @@ def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T
     return [known[place] for place in _plain(pc.fill_null(coded.indices, len(known) - 1))]
 
 
-def records(kind: type[N], *columns: Iterable[Any]) -> Iterator[N]:
-    """Yield the rows of columns as named tuples of type `kind`.
+def records(kind: type[N], batch: pa.RecordBatch, /, **made: Iterable[Any]) -> Iterator[N]:
+    """Yield the rows of a batch as named tuples of type `kind`.
 
-    The columns are in the order of its fields. This works like `kind._make`, but it calls no Python function for each
-    tuple, because there is one for every packet.
+    A field that is not in `made` is the column of the same name. This works like `kind._make`, but it calls no Python
+    function for each tuple, because there is one for every packet.
     """
+    columns = (made[name] if name in made else values(batch, name) for name in kind._fields)
     return map(partial(tuple.__new__, kind), zip(*columns, strict=True))
 
 

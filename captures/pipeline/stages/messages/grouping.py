@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from mqproto.captures.pipeline.source.octets import Mask
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.messages import straight, subjects
-from mqproto.captures.pipeline.tables.lists import Batches, records, values
+from mqproto.captures.pipeline.tables.lists import Batches, records
 
 EVENT_LIMIT: Final = 10_000
 """The maximum number of packets that are examined for one message; hostile captures may have messages with more."""
@@ -72,15 +72,8 @@ class Event(NamedTuple):
 
 OF_OTHERS: Final = ("arrivals", "first_ns", "completed_ns", "unseen", "ended")
 COPIED: Final = (
-    "file",
-    "frame",
-    "file_offset",
-    "number",
-    "delivery",
-    "queue",
-    "label",
-    "body_bytes",
-    "sent_time_s",
+    *("file", "frame", "file_offset", "number", "delivery"),
+    *("queue", "label", "body_bytes", "sent_time_s"),
 )
 """The columns of packets that tables copy unchanged."""
 COLUMNS: Final = tuple(
@@ -206,11 +199,9 @@ def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
     Args:
         at: the index of each row in the batch from which these rows were taken.
     """
-    there = set(batch.schema.names)
-    columns = (
-        values(batch, name) if name in there else [None] * batch.num_rows for name in Event._fields[1:]
-    )
-    return records(Event, at, *columns)
+    none = [None] * batch.num_rows
+    missing = {name: none for name in Event._fields[1:] if name not in batch.schema.names}
+    return records(Event, batch, **{Event._fields[0]: at, **missing})
 
 
 def about_packets(

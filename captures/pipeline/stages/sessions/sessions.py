@@ -40,11 +40,7 @@ from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (
     *SESSION_COLUMNS,
-    "file",
-    "frame",
-    "file_offset",
-    "queue",
-    "destination_manager",
+    *("file", "frame", "file_offset", "queue", "destination_manager"),
 )
 """The columns that this stage reads from packets."""
 KEY: Final = ("series", "connection")
@@ -59,14 +55,8 @@ TOGETHER: Final = (
     "queue_name",
 )
 ENDED: Final = (
-    "series",
-    "connection",
-    "interface",
-    "source_address",
-    "source_port",
-    "ending",
-    "sent_bytes",
-    "came_bytes",
+    *("series", "connection", "interface", "source_address", "source_port"),
+    *("ending", "sent_bytes", "came_bytes"),
 )
 """The columns that this stage reads from the table of streams."""
 WAITING_LIMIT: Final = 262_144
