@@ -69,6 +69,13 @@ class View:
         one, other = self.senders
         return (one, other) if one.stream.source == source else (other, one)
 
+    def is_over_for(self, segment: Segment) -> bool:
+        """Whether a segment is not of this connection, or acknowledges what is not."""
+        sender, other = self.pair(segment.source)
+        if sender.begins_anew(segment):
+            return True
+        return segment.flags & (ACK | RST) == ACK and other.is_past_end(segment.acknowledgment_number)
+
     def feed(self, segment: Segment, frame: Frame) -> list[Arrival]:
         """Take one segment; return the chunks that can be read now."""
         sender, other = self.pair(segment.source)

@@ -198,12 +198,52 @@ class Direction:
 
         A SYN with the same number as our SYN repeats ours. If we began without a SYN, a SYN right before our start is
         only late. So is a SYN shortly before our start; the capture then lacks the bytes in between.
+
+        If a handshake is missing, positions and bytes tell: bytes before our SYN, or after the end of the connection
+        unless they repeat ours.
         """
         if self._next is None:
             return False
         if segment.flags & SYN:
             return not self._is_begun_by(segment.sequence_number)
-        return bool(segment.payload) and abs(self._distance(segment.sequence_number)) > JUMP_LIMIT_BYTES
+        number, payload = segment.sequence_number, segment.payload
+        distance, size_bytes = self._distance(number), len(payload) + segment.cut_bytes
+        if segment.flags & RST or (size_bytes == 1 and distance == -1):
+            return bool(payload) and abs(distance) > JUMP_LIMIT_BYTES
+        if self.is_past_end(number, size_bytes):
+            return True
+        position = self._next + distance
+        return bool(payload) and (
+            abs(distance) > JUMP_LIMIT_BYTES
+            or (
+                self._start is not None
+                and position < self._start
+                and (self.stream.from_start or self.is_over)
+            )
+            or (self.is_over and self._recent.contradicted_by(position, payload) is not None)
+        )
+
+    def is_past_end(self, number: int, size_bytes: int = 0) -> bool:
+        """Whether a sequence or acknowledgment number is beyond everything that this side can have sent.
+
+        A side sends no bytes after its FIN. What is on its way when the connection is reset fits in a window.
+
+        Args:
+            size_bytes: how many bytes were sent from there on.
+        """
+        if self._next is None or not (self.is_over or (size_bytes and self._finish is not None)):
+            return False
+        position = self._next + self._distance(number)
+        if self._finish is None:
+            return position > self._next + OPENING_LIMIT_BYTES
+        return position + size_bytes > self._finish + (not size_bytes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both sides have sent a FIN, or one has reset the connection."""
+        opposite = self.stream.opposite
+        endings = (self.stream.ending, Ending.OPEN if opposite is None else opposite.ending)
+        return Ending.RESET in endings or Ending.OPEN not in endings
 
     def take(self, segment: Segment, frame: Frame) -> None:
         """Add the content of one segment."""

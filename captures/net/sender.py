@@ -147,7 +147,9 @@ class Sender(Direction):
 
         If the number is None, return whether the next number is known. The caller makes sure that nothing is waiting.
         """
-        if self._next is None:
+        if self._next is None or self.is_over:
+            return False
+        if sequence_number is not None and self._next == self._finish:
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 

@@ -184,9 +184,7 @@ class Connection:
         """Whether a segment begins another connection between the same ends."""
         # At another interface it begins again, with the same number as at the first.
         view = self._views.get(interface)
-        if view is not None:
-            return view.pair(segment.source)[0].begins_anew(segment)
-        return any(view.pair(segment.source)[0].begins_anew(segment) for view in self._views.values())
+        return any(each.is_over_for(segment) for each in ([view] if view else self._views.values()))
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """Take one segment; return the chunks that can be read now."""

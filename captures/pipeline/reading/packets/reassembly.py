@@ -398,6 +398,7 @@ class _Said:
         is_odd: for each row, whether one of these holds. Its payload acknowledges more than the other direction has
             reached; its number is far away; or it answers a missing SYN. Before its first segment, the other direction
             counts as having reached the first acknowledged number.
+        is_beyond: for each row, whether it acknowledges more than the other direction has reached.
     """
 
     def __init__(
@@ -427,7 +428,8 @@ class _Said:
         there = is_there[place]
         furthest = distance(number, self._reference[place] + np.where(there, end, 0))
         self.is_odd = says & (np.abs(furthest) > JUMP_LIMIT_BYTES)
-        self.is_odd |= says & filled & there & (furthest > 0)
+        self.is_beyond = says & there & (furthest > 0)
+        self.is_odd |= filled & self.is_beyond
         unseen = by < np.where(is_there, by[firsts][opposite], len(by))[place]
         self.is_odd |= says & filled & unseen & (distance(number, said_first[place]) > 0)
         opens = np.where(is_there, from_start[opposite], False)
@@ -485,7 +487,8 @@ class Smooth:
 
     No segment is cut. A SYN begins its direction, and a FIN follows the last byte of its direction. RST and bare
     acknowledgments may be anywhere, because they do not affect the bytes. No payload acknowledges more than the other
-    direction has reached. A direction without a SYN does not begin so late that earlier bytes may still follow.
+    direction has reached; if there is a FIN or RST, no number at all is beyond that. A direction without a SYN does not
+    begin so late that earlier bytes may still follow.
 
     Args:
         known: for each pair, whether it already has a connection.
@@ -506,14 +509,21 @@ class Smooth:
         start = (sequence + syn)[firsts]
         due = start[place] + before
 
+        pair = pairs.pair[by]
+        ends = flags & (FIN | RST) != 0
+        is_ended = (np.bincount(pair, ends, pairs.count) > 0)[pair]
+        whole = np.add.reduceat(size, firsts) if len(by) else size
+
         odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
+        # After an end, numbers beyond it are those of another connection.
+        odd |= fin & (before + size < whole[place])
+        odd |= is_ended & (flags & RST == 0) & (distance(sequence, due) > 1)
         odd |= segments.cut[by] > 0
         odd |= np.isin(by, list(segments.passed))
         # A bare acknowledgment from before may be where its side begins.
         odd |= (size == 0) & (flags & (SYN | RST) == 0) & (distance(sequence, start[place]) < -1)
         odd |= is_first & ~syn & (segments.frame[by] + AHEAD_COUNT > segments.frame[-1:])
         odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
-        pair = pairs.pair[by]
         edges = pairs.edge_rows
         odd |= segments.interface[by] != segments.interface[edges[:, 0]][pair]
         odd |= segments.source[by] == segments.destination[by]
@@ -522,7 +532,6 @@ class Smooth:
         self._finish = np.full(len(firsts), -1, dtype=np.int64)
         self._finish[place[fin]] = (due + size)[fin]
         self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
-        ends = flags & (FIN | RST) != 0
         self._last_flags[place[ends]] = flags[ends]
         self._resets: dict[int, tuple[int, int]] = {}  # by the first row of a direction
         for row in np.flatnonzero((flags & RST != 0) & (flags & ACK != 0)).tolist():
@@ -532,7 +541,7 @@ class Smooth:
         self._from_start = syn[firsts]
         self._first_row = by[firsts]
         self._said = _Said(pairs, by, firsts, place, start, self._from_start)
-        odd |= self._said.is_odd
+        odd |= self._said.is_odd | (is_ended & self._said.is_beyond)
         self.is_smooth = (np.bincount(pair, odd, pairs.count) == 0) & ~known
         taken = (size > 0) & self.is_smooth[pair]
         self._count = np.bincount(place, taken, len(firsts)).astype(np.int64)

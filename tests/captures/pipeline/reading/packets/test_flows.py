@@ -77,6 +77,29 @@ def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st
     assert_same(frames, data.draw(cuts_of(frames)), odd)
 
 
+@pytest.mark.parametrize(
+    ("end", "further"), [(None, -900_000), *itertools.product(Side, (-900_000, -50, 900_000)), ("both", -50)]
+)
+def test_ports_that_are_used_again_carry_another_connection_though_its_handshake_is_lost(
+    end: Side | str | None, further: int
+) -> None:
+    first = TcpConversation(CLIENT, SERVER, client_sequence=1 << 20, server_sequence=1 << 20)
+    sides = (Side.CLIENT, Side.SERVER) * 40
+    frames = [*first.open(), *(frame for side in sides for frame in first.send(side, b"one"))]
+    if isinstance(end, Side):
+        frames += first.reset(end)
+    elif end:
+        frames += [*first.finish(Side.CLIENT), *first.finish(Side.SERVER)]
+    sequence = (1 << 20) + 120 + further
+    second = TcpConversation(CLIENT, SERVER, client_sequence=sequence, server_sequence=sequence)
+    second.open()
+    frames += [frame for side in sides for frame in second.send(side, b"two")]
+    result = assert_same(numbered(Frame(time, frame) for time, frame in enumerate(frames, 1)), [20, 100])
+    streams = [(seen.stream.data_bytes, seen.stream.missing_bytes) for seen in result.closed]
+    assert streams == [(120, 0)] * 4
+    assert not any(seen.stream.retransmission_count for seen in result.closed)
+
+
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
     """A SYN begins another connection, even if the byte after it is due.
 
