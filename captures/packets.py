@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
+from mqproto.base.words import counted
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.framing import Framed, Framing, StreamCount
@@ -45,6 +46,8 @@ END_LIMIT: Final = 2 * CONNECTION_LIMIT
 
 CONFLICT_LIMIT: Final = 1_024
 """The largest number of pairs of contradicting frames that are reported."""
+MISSING_FRAMES: Final = "missing-frames"
+"""The code of a note on what the capture as a whole lacks."""
 NUMBER_DIGITS: Final = 20
 """A frame's number has fewer digits than this."""
 _NUMBER: Final = re.compile(r"\d+")
@@ -230,7 +233,7 @@ class Totals:
     other_bytes: the number of bytes of connections that have nothing to do with MSMQ.
     given_up_connections: the number of connections that were forgotten because too many were open at a time.
     conflicts: texts about frames with different bytes for the same place of a stream, each with the code of a finding.
-        They come only from MSMQ's streams, and there are at most CONFLICT_LIMIT of them.
+        They come only from MSMQ's streams. The first ones say what the capture lacks. At most CONFLICT_LIMIT are kept.
     """
 
     frames: int = 0
@@ -292,13 +295,23 @@ class Totals:
         for name in STREAM_COUNTS:
             setattr(self, name, getattr(self, name) + getattr(seen.stream, name))
         if seen.is_msmq and seen.stream.conflicts:
-            self._contradict(seen.stream.said_of_conflicts())
+            self.note(seen.stream.said_of_conflicts())
 
-    def _contradict(self, said: Iterable[tuple[str, str]]) -> None:
+    def end(self, waiting_count: int) -> None:
+        """Note how many IP packets were not whole when the capture ended; `waiting_count` still wait for fragments."""
+        self.given_up_fragments += waiting_count
+        if self.given_up_fragments:
+            text = f"{counted(self.given_up_fragments, 'IP packet')} of which fragments are missing, not read"
+            self.note([(MISSING_FRAMES, text)])
+
+    def note(self, said: Iterable[tuple[str, str]]) -> None:
         """Add contradictions, sorted by ends and frames, so that it does not matter which stream ended first."""
         every = sorted(
             (*self.conflicts, *said),
-            key=lambda each: _NUMBER.sub(lambda found: found[0].zfill(NUMBER_DIGITS), each[1]),
+            key=lambda each: (
+                each[0] != MISSING_FRAMES,
+                _NUMBER.sub(lambda found: found[0].zfill(NUMBER_DIGITS), each[1]),
+            ),
         )
         self.conflicts = every[:CONFLICT_LIMIT]
 
@@ -307,7 +320,7 @@ class Totals:
         for name in (each.name for each in fields(self)):
             ours, theirs = getattr(self, name), getattr(other, name)
             if name == "conflicts":
-                self._contradict(theirs)
+                self.note(theirs)
             elif name not in ("first_ns", "last_ns"):
                 setattr(self, name, ours + theirs)
             elif theirs is not None:
@@ -320,7 +333,10 @@ class Totals:
 
         Bytes that begin no packet do not hide a packet: their receiver closes the session.  [MS-MQQB] 3.1.5.1
         """
-        return not (self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes)
+        is_short = bool(self.conflicts) and self.conflicts[0][0] == MISSING_FRAMES
+        return not (
+            is_short or self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes
+        )
 
     @property
     def skipped_bytes(self) -> int:
@@ -418,7 +434,8 @@ class PacketReader:
         self.points.finish()
         for number, half in self._halves.items():
             self.points.put_right(number, half.ahead_ns)
-        self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
+        self.totals.given_up_fragments = self._ip.given_up_count
+        self.totals.end(self._ip.waiting_count)
         if damage is not None:
             raise damage
 

@@ -50,6 +50,10 @@ class Finding(NamedTuple):
         }
 
 
+LACKING: Final = ("damaged-capture", "missing-frames")
+"""The codes of findings that say what a capture as a whole lacks."""
+
+
 def of_damaged(found: Finding) -> Finding:
     """Return the note that replaces a fault if one of its frames is damaged."""
     text = f"it would be {found.code}, but the checksum of a frame that tells so does not fit: nobody is judged by it"
@@ -91,6 +95,7 @@ CODES: Final = {
     "missing-bytes": "bytes that the capture lacks",
     "caller-by-port": "messages on a connection of which nothing but a port tells who called",
     "address-translation": "a connection that is another one, seen behind address translation or in another tunnel",
+    "missing-frames": "frames that the capture says were dropped, or fragments of IP packets that it lacks",
     "damaged-capture": "a file that is not a capture, or damaged; what came before the damage was read",
     "other-system": "a capture of another system than those of which the tables are; nothing of it was taken",
 }

@@ -360,7 +360,7 @@ def _status(result: Result) -> int:
 
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from mqproto.base.words import counted
-    from mqproto.captures.decode.findings import CODES
+    from mqproto.captures.decode.findings import CODES, LACKING
     from mqproto.captures.decode.views.quality import found_nothing
     from mqproto.captures.decode.views.summary import accounts
     from mqproto.captures.packets import Totals
@@ -375,6 +375,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
         more = f", {new} of them new" if new < len(files) else ""
         yield f"{counted(len(files), 'capture')}, {size_bytes:,} bytes{more}"
         yield from accounts(totals)
+        yield from (text for code, text in totals.conflicts if code in LACKING)
         yield f"{counted(totals.packets, 'packet')} on {counted(totals.connections, 'connection')}"
         for one, other in (series.halves for series in result.series if series.halves):
             yield f"{one} and {other} are the halves of a TAP, and read as one"

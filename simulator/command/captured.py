@@ -427,6 +427,8 @@ def _summary(reading: _Reading, options: Options) -> int:
     for sight in reading.chosen():
         summary.add(sight)
     summary.add_findings(reading.last_findings())
+    if reading.damage is not None:
+        summary.add_findings([Finding(Severity.NOTE, "damaged-capture", 0, str(reading.damage))])
     points = reading.reader.points.points
     if reading.reader.totals.frames or reading.damage is None:
         if options.as_json:

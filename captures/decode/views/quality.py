@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
@@ -189,21 +189,23 @@ def _compared(clock: Clock) -> PointLack:
     )
 
 
-def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
+def lines(points: list[Point], reasons: Mapping[str, int], lacking: Sequence[str] = ()) -> Iterator[str]:
     """Return the quality of a capture in lines for a terminal.
 
     Args:
         reasons: the number of frames with neither TCP nor a Ping, by kind, for all points together.
+        lacking: what the capture as a whole lacks, in words.
     """
     left = unread(reasons)
     for point in points:
         found = list(lacks(point))
-        end = "" if found or left else f"; {NOTHING}"
+        end = "" if found or left or lacking else f"; {NOTHING}"
         yield f"{printable(point.name)}: {_frames(point)}, {counted(point.connections, 'connection')}{end}"
         for each in found:
             yield from wrap(each.fact, WIDTH, initial_indent=f"  {each.what:<10} ", subsequent_indent=INDENT)
             yield from wrap(each.so, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
-    yield from wrap(left, WIDTH, subsequent_indent="  ")
+    for text in (left, *map(printable, lacking)):
+        yield from wrap(text, WIDTH, subsequent_indent="  ")
 
 
 def as_json(point: Point) -> dict[str, Any]:

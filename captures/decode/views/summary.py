@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mqproto.base.words import counted, when
-from mqproto.captures.decode.findings import CODES, Finding, Severity
+from mqproto.captures.decode.findings import CODES, LACKING, Finding, Severity
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sight import Kind, Sight
 from mqproto.captures.decode.views import quality
@@ -58,6 +58,7 @@ class Summary:
 
     queues: the messages for each queue, counting resends and every hop, but not acknowledgments.
     findings: the number of findings, by severity and code.
+    lacking: what the capture as a whole lacks, in words.
     first_ns, last_ns: the earliest and the latest time of a packet.
     """
 
@@ -66,6 +67,7 @@ class Summary:
     connections: dict[int, ConnectionCount] = field(default_factory=dict)
     queues: dict[str, Count] = field(default_factory=dict)
     findings: Counter[tuple[Severity, str]] = field(default_factory=Counter)
+    lacking: list[str] = field(default_factory=list)
     first_ns: int | None = None
     last_ns: int = 0
 
@@ -94,7 +96,10 @@ class Summary:
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
         """Count the findings that came at the end of the capture."""
-        self.findings.update((finding.severity, finding.code) for finding in findings)
+        for finding in findings:
+            self.findings[finding.severity, finding.code] += 1
+            if finding.code in LACKING:
+                self.lacking.append(finding.text)
 
     @property
     def fault_count(self) -> int:
@@ -121,6 +126,7 @@ class Summary:
         return {
             **accounts_as_json(totals),
             "points": [quality.as_json(point) for point in points.found.values()],
+            "lacks": self.lacking,
             "packets": totals.packets,
             "first_ns": self.first_ns,
             "last_ns": self.last_ns if self.first_ns is not None else None,
@@ -163,7 +169,7 @@ class Summary:
         yield from accounts(totals)
         yield ""
         if points.found:
-            yield from quality.lines([*points.found.values()], totals.other_frames)
+            yield from quality.lines([*points.found.values()], totals.other_frames, self.lacking)
             yield ""
         yield from self._tables()
         yield ""
@@ -262,15 +268,15 @@ def accounts(totals: Totals) -> Iterator[str]:
         (totals.snapped_bytes, "bytes cut off by the capture"),
         (totals.cut_frames, "frames cut short by the capture"),
         (totals.cut_packets, "packets read as far as their bytes go"),
-        (totals.given_up_fragments, "IP packets of which fragments are missing"),
         (totals.retransmission_count, "segments retransmitted"),
         (totals.untimed_frames, "frames without a time"),
         (totals.given_up_connections, "connections forgotten, as too many were open at a time"),
     ]
     if any(count for count, _ in lacks):
         yield "; ".join(f"{count:,} {what}" for count, what in lacks if count)
-    yield from (text for _, text in totals.conflicts[:SHOWN_LIMIT])
-    yield from _left_out(len(totals.conflicts), "frames that contradict others")
+    conflicts = [text for code, text in totals.conflicts if code not in LACKING]
+    yield from conflicts[:SHOWN_LIMIT]
+    yield from _left_out(len(conflicts), "frames that contradict others")
 
 
 def _left_out(count: int, what: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from duckdb import DuckDBPyConnection
 
+from mqproto.captures.decode.findings import LACKING
 from mqproto.captures.decode.sight import MESSAGES, Kind
 from mqproto.captures.pipeline.report.counts.asking import asked, rows
 from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES, LINKED, complete, judgments, look_up
@@ -36,6 +37,10 @@ group by reason.key order by min(place), reason.key
 """
 _SHOWN: Final = """
 select file, size_bytes, frames, first_ns, last_ns, damage, damage_offset from captures order by place limit $limit
+"""
+_LACKING: Final = """
+select concat(coalesce(file || ': byte ' || file_offset, series), ': ', text) from findings where list_contains($codes, code)
+order by place limit $limit
 """
 
 
@@ -101,7 +106,9 @@ def _told(
 def _captured(connection: DuckDBPyConnection) -> Captured:
     [counts] = rows(connection, _CAPTURED)
     reasons = Counter(dict(connection.execute(_REASONS).fetchall()))
-    return Captured(**counts, reasons=reasons, shown=[*rows(connection, _SHOWN, limit=FILES_SHOWN)])
+    shown = [*rows(connection, _SHOWN, limit=FILES_SHOWN)]
+    lacking = connection.execute(_LACKING, {"codes": LACKING, "limit": EXAMPLES}).fetchall()
+    return Captured(**counts, reasons=reasons, shown=shown, lacking=[text for (text,) in lacking])
 
 
 SORTS: Final = {

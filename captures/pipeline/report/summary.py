@@ -56,7 +56,7 @@ def lines(facts: Facts) -> Iterator[str]:
     if captured.first_ns is not None and captured.last_ns is not None:
         yield f"from {when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
     yield ""
-    yield from quality.lines(facts.points[:POINTS_LISTED], captured.reasons)
+    yield from quality.lines(facts.points[:POINTS_LISTED], captured.reasons, captured.lacking)
     if len(facts.points) > POINTS_LISTED:
         yield f"and {counted(len(facts.points) - POINTS_LISTED, 'capture point')} more"
     yield ""
@@ -232,6 +232,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
     messages = facts.messages
     return {
         "captures": _some(facts.captured, "files size_bytes frames damaged first_ns last_ns"),
+        "lacks": facts.captured.lacking,
         "points": [quality.as_json(point) for point in facts.points],
         "packets": facts.traffic.kinds if facts.traffic is not None else {},
         "messages": {

@@ -357,7 +357,7 @@ class Work:
             totals.add(each.open_totals)
         totals.packets = self._framed_before()[-1]
         totals.connections = len(self._connections)
-        totals.given_up_fragments += self._waiting_count
+        totals.end(self._waiting_count)
         damage = [read.damage for read in self.reads if read.damage is not None]
         damage += [] if self._merged is None else self._merged.damage.values()
         halves = tuple(half[0].path for half in self._halves or ())

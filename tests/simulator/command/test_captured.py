@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.views.quality import NO_FINDING, NOTHING
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.files.pcapng import PcapngWriter
@@ -27,6 +28,7 @@ from mqproto.wire import encode_packet, guid_text
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
+from tests.captures.frames import fragments_of
 from tests.captures.pipeline.capture_files import block, option as an_option, section_header
 from tests.captures.pipeline.samples import another_run
 from tests.captures.tunnels import ethernet, ip
@@ -199,6 +201,48 @@ def test_where_nothing_is_found_it_is_said_what_was_not_read(tmp_path: Path) -> 
     summary = decoded(path, "--summary").out
     assert summary.endswith("no findings in what was read; 2 frames are ESP, which is not read\n")
     assert "nothing is known to be lacking" not in summary
+
+
+def fragments(last: int) -> bytes:
+    """Return the story as a capture in which each frame with data is two fragments; `last` picks one, 2 has both."""
+    file = io.BytesIO()
+    with PcapngWriter(file) as writer:
+        for frame in frames_of(correct()):
+            pieces = fragments_of(frame.data) if len(frame.data) > 100 else [frame.data]
+            for data in pieces if last == 2 else pieces[last:]:
+                writer.write(frame._replace(data=data))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        (file_of(correct())[:-1], "damaged-capture", " bytes into a block of "),
+        (gzip.compress(file_of(correct()))[:-9], "damaged-capture", "the packing is damaged"),
+        (fragments(1), "missing-frames", " IP packets of which fragments are missing, not read"),
+        (fragments(2), "", ""),
+    ],
+    ids=["cut off", "packed", "fragments", "both fragments"],
+)
+def test_what_a_capture_lacks_is_said_wherever_it_is_summed_up(
+    data: bytes, code: str, said: str, tmp_path: Path
+) -> None:
+    path, tables = tmp_path / "lacking.pcapng", tmp_path / "tables"
+    path.write_bytes(data)
+    summary, made = decoded(path, "--summary").out, decoded(path, "--tables", tables).out
+    report = in_process("report", tables).out
+    for text in (summary, made, report):
+        assert (f"note  {code} " in text) is bool(code)
+        assert NO_FINDING not in text or not code
+    for text in (summary, report):
+        assert said in " ".join(text.split())
+        assert (NOTHING in text) is not bool(code)
+    assert [said in each for each in json.loads(decoded(path, "--summary", "--json").out)["lacks"]] == [
+        True
+    ] * bool(code)
+    page = (tables / "report.html").read_text()
+    assert said in page
+    assert (NOTHING in page) is not bool(code)
 
 
 def test_the_summary_counts_everything(capture: Path) -> None:

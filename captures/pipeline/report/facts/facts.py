@@ -25,6 +25,7 @@ class Captured:
     shown: the first files, as CAPTURES has them.
     reasons: the number of other frames of each kind.
     damaged: the number of files that are not captures, or are incomplete.
+    lacking: the first texts about what captures as a whole lack.
     first_ns, last_ns: the first and the last time of all frames; None if there are none.
     """
 
@@ -40,6 +41,7 @@ class Captured:
     first_ns: int | None = None
     last_ns: int | None = None
     shown: list[dict[str, Any]] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -44,13 +44,12 @@ def test_it_reads_well_and_is_json() -> None:
         other_frames=Counter({"ESP, which is not read": 3}),
         missing_bytes=9,
         gap_count=1,
-        given_up_fragments=2,
     )
     text = "\n".join(summary.lines(totals, Points()))
     for words in (
         "40 frames = 37 TCP segments + 0 Pings + 3 other traffic",
         "  3 ESP, which is not read",
-        "9 bytes missing in 1 gap; 2 IP packets of which fragments are missing",
+        "9 bytes missing in 1 gap",
         "Transactional                   5",
         "   2  b > c",
         "fault wrong-count",
