@@ -19,6 +19,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.base.words import counted
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.framing import Framed, Framing, StreamCount
 from mqproto.captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
 from mqproto.captures.net.ip import Datagram, IpReader
@@ -36,7 +37,7 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_seg
 from mqproto.captures.net.tunnels import NOT_READ, datagram_in
 from mqproto.captures.net.turns import Turns
 from mqproto.captures.net.udp import UDP_HEADER
-from mqproto.captures.points import PointCounter
+from mqproto.captures.points import PointCounter, point_name
 from mqproto.captures.translation import Translations
 from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_packet
 
@@ -303,6 +304,16 @@ class Totals:
         if self.given_up_fragments:
             text = f"{counted(self.given_up_fragments, 'IP packet')} of which fragments are missing, not read"
             self.note([(MISSING_FRAMES, text)])
+
+    def drop(self, file: str, dropped: Dropped) -> None:
+        """Note the frames that a file says were dropped."""
+        self.note(
+            (
+                MISSING_FRAMES,
+                f"{os.path.basename(file)} says: {counted(count, 'frame')} dropped at {point_name(interface)}",
+            )
+            for interface, count in dropped.most.items()
+        )
 
     def note(self, said: Iterable[tuple[str, str]]) -> None:
         """Add contradictions, sorted by ends and frames, so that it does not matter which stream ended first."""

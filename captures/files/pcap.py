@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
-from mqproto.captures.files.pcapng import Clock, Section, Source, read_pcapng
+from mqproto.captures.files.pcapng import Clock, Dropped, Section, Source, read_pcapng
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd
@@ -117,7 +117,7 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
         yield from read_frames(file, os.fspath(path))
 
 
-def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
+def read_frames(file: BinaryIO, where: str = "capture", dropped: Dropped | None = None) -> Iterator[Frame]:
     """Yield every frame of a capture, in order; the file need not be seekable.
 
     One record is held at a time, so memory does not grow with the file.
@@ -125,6 +125,7 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     Args:
         file: positioned at its start; it may be a pipe.
         where: the name for errors.
+        dropped: takes what the file says about dropped frames.
 
     Raises:
         CaptureError: at the first damage; the frames before it have been yielded.
@@ -132,7 +133,7 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     with unpacked(file, where) as (plain, name):
         magic = plain.peek(4)[:4]
         if magic == PCAPNG:
-            yield from read_pcapng(plain, name)
+            yield from read_pcapng(plain, name, dropped)
         else:
             yield from read_records(plain, read_head(plain, name), name)
 

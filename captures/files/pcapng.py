@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple
 
@@ -28,6 +30,7 @@ SECTION_HEADER: Final = 0x0A0D0D0A
 INTERFACE_DESCRIPTION: Final = 1
 OBSOLETE_PACKET: Final = 2
 SIMPLE_PACKET: Final = 3
+INTERFACE_STATISTICS: Final = 5
 ENHANCED_PACKET: Final = 6
 
 BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
@@ -38,6 +41,8 @@ USER_APPLICATION: Final = 4  # in a section header
 INTERFACE_NAME: Final = 2  # these three in an interface description
 TIME_RESOLUTION: Final = 9
 TIME_OFFSET: Final = 14
+DROP_COUNT: Final = 4  # of an enhanced packet: how many frames were dropped right before it
+DROPPED: Final = (5, 7)  # in statistics: how many frames the interface dropped, and the system
 OURS: Final = (INTERFACE_NAME, TIME_RESOLUTION, TIME_OFFSET)
 """The options of an interface that the writer sets itself."""
 
@@ -134,7 +139,7 @@ class PcapngWriter:
         self.flush()
 
 
-def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
+def read_pcapng(file: BinaryIO, where: str = "capture", dropped: Dropped | None = None) -> Iterator[Frame]:
     """Yield every frame of a pcapng stream, in order; the stream need not be seekable.
 
     One block is held at a time, so memory does not grow with the file.
@@ -142,11 +147,12 @@ def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     Args:
         file: positioned at a section header.
         where: the name for errors.
+        dropped: takes what the file says about dropped frames.
 
     Raises:
         CaptureError: at the first damage; the frames before it have been yielded.
     """
-    return PcapngReader(file, where).frames()
+    return PcapngReader(file, where, dropped=dropped).frames()
 
 
 class Clock(NamedTuple):
@@ -180,6 +186,34 @@ class Section(NamedTuple):
     interface_count: int = 0
 
 
+@dataclass(slots=True)
+class Dropped:
+    """How many frames a file says were dropped at its interfaces.
+
+    stated: by statistics about an interface, since the capture began.
+    counted: beside the frames before which they were dropped.
+    """
+
+    stated: Counter[Interface] = field(default_factory=Counter)
+    counted: Counter[Interface] = field(default_factory=Counter)
+
+    def add(self, other: Dropped) -> None:
+        """Add what another part of the same file says."""
+        self.stated |= other.stated
+        self.counted += other.counted
+
+    def join(self, number: int, earlier: Interface) -> None:
+        """Count the interface with this number as an earlier one, which it continues."""
+        for one in [each for each in self.most if each.number == number]:
+            counts = (Counter({earlier: each.pop(one, 0)}) for each in (self.stated, self.counted))
+            self.add(Dropped(*counts))
+
+    @property
+    def most(self) -> Counter[Interface]:
+        """The larger number for each interface: both count the same frames."""
+        return self.stated | self.counted
+
+
 Likeness = tuple[str, int, int]
 """The name and the link type of an interface, and how many earlier ones in its section share both."""
 BEGINNING: Final = Section()
@@ -192,13 +226,20 @@ class PcapngReader:
         file: as in `read_pcapng`; `take_block` needs it to be seekable.
         where: the name for errors.
         section: what is known about the section that the next block belongs to.
+        dropped: takes what the file says about dropped frames.
 
     Attributes:
         order: the byte order of the section, in the notation of `struct`.
         continued: maps the number of an interface to the interface of an earlier section that it continues.
     """
 
-    def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        where: str = "capture",
+        section: Section = BEGINNING,
+        dropped: Dropped | None = None,
+    ) -> None:
         self._file = file
         self._where = where
         self._block_start = 0
@@ -208,6 +249,7 @@ class PcapngReader:
         self._interface_count = section.interface_count
         self._frame_count = 0
         self.continued: dict[int, Interface] = {}
+        self.dropped = Dropped() if dropped is None else dropped
         self._earlier: dict[Likeness, Interface] = {}
         self._last_ns: dict[int, int] = {}  # of each interface that had a frame
 
@@ -271,6 +313,8 @@ class PcapngReader:
             return self._simple_packet(body)
         elif kind == OBSOLETE_PACKET:
             return self._packet("HHIIII", body)
+        elif kind == INTERFACE_STATISTICS:
+            self._take_statistics(body)
         return None
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
@@ -333,7 +377,7 @@ class PcapngReader:
 
         An obsolete one has a count of dropped frames between the interface and the time.
         """
-        interface_id, *_, high, low, size_bytes, wire_bytes = self._fields(layout, body)
+        interface_id, *dropped, high, low, size_bytes, wire_bytes = self._fields(layout, body)
         source = self._source_of(interface_id)
         start = struct.calcsize("<" + layout)
         if size_bytes > len(body) - start:
@@ -345,6 +389,11 @@ class PcapngReader:
         options_start = start + size_bytes + -size_bytes % 4
         if options_start < len(body):
             comment, options = self._comment_apart(body, options_start)
+        if dropped:
+            self.drop(interface_id, *dropped)
+        for value in (value for code, value in options if code == DROP_COUNT and not dropped):
+            if len(value) == 8:
+                self.drop(interface_id, *struct.unpack(self.order + "Q", value))
         return self._frame(
             source,
             source.clock.time_ns(high << 32 | low),
@@ -353,6 +402,20 @@ class PcapngReader:
             comment,
             options,
         )
+
+    def drop(self, interface_id: int, count: int) -> None:
+        """Count frames that were dropped right before a frame; a number of ones alone says nothing."""
+        if count not in (0, 0xFFFF, NO_NUMBER):
+            self.dropped.counted[self._sources[interface_id].interface] += count
+
+    def _take_statistics(self, body: bytes) -> None:
+        """Take the numbers of an Interface Statistics Block; a damaged one says nothing."""
+        with suppress(CaptureError):
+            interface = self._source_of(self._fields("III", body)[0]).interface
+            found = [value for code, value in self._options(body, 12) if code in DROPPED and len(value) == 8]
+            counts = [struct.unpack(self.order + "Q", value)[0] for value in found]
+            count = sum(each for each in counts if each != NO_NUMBER)
+            self.dropped.stated[interface] = max(self.dropped.stated[interface], count)
 
     def _simple_packet(self, body: bytes) -> Frame:
         """Read a frame without a time, from the first interface."""

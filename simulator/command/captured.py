@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -38,6 +38,7 @@ from mqproto.captures.decode.views.evidence import evidence_lines
 from mqproto.captures.decode.views.quality import kinds
 from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import HEAD_BYTES, MAGICS, foreign, read_frames
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.net.merging import merged, series_of
 from mqproto.captures.net.recent import AHEAD_COUNT
 from mqproto.captures.net.turns import Turn, Turns
@@ -58,11 +59,15 @@ DIAGRAM_COLUMNS: Final = 80
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins like a capture. Its size is not known if it is standard input."""
+    """A file that begins like a capture. Its size is not known if it is standard input.
+
+    dropped: what it says about dropped frames, as far as it was read.
+    """
 
     file: BinaryIO
     where: str
     size_bytes: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
 
 
 class StandardInput(io.RawIOBase):
@@ -172,9 +177,11 @@ def _show(reading: _Reading, options: Options) -> int:
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
     """Yield the frames of all captures. Close this generator before closing the files."""
     if len(captures) == 1:
-        yield from read_frames(captures[0].file, captures[0].where)
+        yield from read_frames(captures[0].file, captures[0].where, captures[0].dropped)
         return
-    some = series_of((opened.where, read_frames(opened.file, opened.where)) for opened in captures)
+    some = series_of(
+        (opened.where, read_frames(opened.file, opened.where, opened.dropped)) for opened in captures
+    )
     if len(some) == 1:
         yield from (frame._replace(number=number) for number, frame in enumerate(some[0][1], 1))
         return
@@ -292,6 +299,8 @@ class _Reading:
 
     def last_findings(self) -> list[Finding]:
         """Return the findings that are known only at the end of the capture; call it once."""
+        for opened in self._captures:
+            self.reader.totals.drop(opened.where, opened.dropped)
         lossless = self.reader.totals.is_complete and self.damage is None
         return list(
             self.analyst.finish(

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 import numpy as np
 
 from mqproto.captures.files.frame import CaptureError, Frame
-from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.files.pcapng import Dropped, PcapngWriter
 from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.merging import interleaved
@@ -115,12 +115,14 @@ class Merged:
     origins: the path or URI of the file with an ORIGIN for each frame of the capture.
     totals: the counts of frames in each file, keyed by path.
     damage: the damage that ended the reading of a file, keyed by path.
+    dropped: what each file says about dropped frames, keyed by path.
     """
 
     file: CaptureFile
     origins: str
     totals: dict[str, Totals]
     damage: dict[str, CaptureError]
+    dropped: dict[str, Dropped]
 
 
 class Origins(NamedTuple):
@@ -149,6 +151,7 @@ class _Half:
 
     def __init__(self, files: Sequence[CaptureFile], first: int) -> None:
         self.damage: dict[str, CaptureError] = {}
+        self.dropped: dict[str, Dropped] = {}
         self._files = files
         self._first = first
         self._ends: list[int] = []
@@ -159,7 +162,8 @@ class _Half:
         count = 0
         for file in self._files:
             try:
-                for frame in frames_in(file.path):
+                dropped = self.dropped[file.path] = Dropped()
+                for frame in frames_in(file.path, dropped):
                     count += 1
                     yield frame
             except CaptureError as damage:
@@ -203,6 +207,7 @@ def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged
         task.store.path(origins),
         {each.path: found for each, found in zip((*one, *other), totals, strict=True)},
         {path: damage for half in halves for path, damage in half.damage.items()},
+        {path: dropped for half in halves for path, dropped in half.dropped.items()},
     )
 
 

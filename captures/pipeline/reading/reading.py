@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
 from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import SYN
@@ -83,6 +84,7 @@ class RangeRead:
     has_fragments: whether IP packets in the range came in fragments.
     openings: the segments that begin connections in the range.
     back_ns: how far times go back in the range, as in mqproto.captures.points.Point.
+    dropped: what the range says about dropped frames.
     """
 
     place: int
@@ -91,6 +93,7 @@ class RangeRead:
     damage: CaptureError | None
     openings: list[TellingSegment] = field(default_factory=list)
     back_ns: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
 
 
 def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
@@ -142,6 +145,7 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
         damage=place.reading.damage,
         openings=early,
         back_ns=found.back_ns,
+        dropped=found.dropped,
     )
 
 

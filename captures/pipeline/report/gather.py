@@ -39,8 +39,8 @@ _SHOWN: Final = """
 select file, size_bytes, frames, first_ns, last_ns, damage, damage_offset from captures order by place limit $limit
 """
 _LACKING: Final = """
-select concat(coalesce(file || ': byte ' || file_offset, series), ': ', text) from findings where list_contains($codes, code)
-order by place limit $limit
+select concat(coalesce(file || ': byte ' || file_offset, series), ': ', text)
+from findings where list_contains($codes, code) order by place limit $limit
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.files.series import series_name
 from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
@@ -348,6 +349,11 @@ class Work:
             totals.add(read.totals)
         for each in self.connections:
             totals.add(each.totals)
+        dropped: defaultdict[str, Dropped] = defaultdict(Dropped)
+        for place, read in zip(self.places, self.reads, strict=False):
+            dropped[place.reading.file.path].add(read.dropped)
+        for path, found in (dropped if self._merged is None else self._merged.dropped).items():
+            totals.drop(path, found)
         return totals
 
     def result(self) -> SeriesResult:

@@ -32,7 +32,7 @@ from mqproto.captures.files.pcap import (
     read_records,
     unpacked,
 )
-from mqproto.captures.files.pcapng import PcapngReader, Section
+from mqproto.captures.files.pcapng import Dropped, PcapngReader, Section
 from mqproto.captures.files.series import order_in_series, series_name, unpacked_name
 from mqproto.captures.pipeline.source.records import TIME_LIMIT_NS, within
 from mqproto.captures.pipeline.source.storage import (
@@ -241,15 +241,15 @@ def look_at(path: str) -> CaptureFile:
         )
 
 
-def frames_in(path: str) -> Iterator[Frame]:
-    """Yield the frames of a file or an object, one by one.
+def frames_in(path: str, dropped: Dropped | None = None) -> Iterator[Frame]:
+    """Yield the frames of a file or an object, one by one; `dropped` takes what it says about dropped ones.
 
     Raises:
         CaptureError: the file is damaged; all frames before the damage have been yielded.
         OSError: the file or object cannot be opened or read.
     """
     with opened(path) as source:
-        for frame in read_frames(source.file, path):
+        for frame in read_frames(source.file, path, dropped):
             yield frame if abs(frame.time_ns) < TIME_LIMIT_NS else frame._replace(time_ns=0)
 
 

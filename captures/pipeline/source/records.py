@@ -11,7 +11,7 @@ import mmap
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
@@ -20,12 +20,15 @@ import numpy.typing as npt
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
 from mqproto.captures.files.pcap import RECORD_HEADER, read_records, why_no_head
 from mqproto.captures.files.pcapng import (
+    DROP_COUNT,
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS,
     OBSOLETE_PACKET,
     SECTION_HEADER,
     SIMPLE_PACKET,
     Clock,
+    Dropped,
     PcapngReader,
     Section,
     Source,
@@ -63,6 +66,7 @@ class Frames:
     start, size: the place and size of the frame in the file.
     missing: the number of bytes at the end of the frame that the capture left out.
     interface: the number of the interface, a key of `interfaces`.
+    dropped: what the stretch says about dropped frames.
     """
 
     offset: Integers
@@ -72,6 +76,7 @@ class Frames:
     missing: Integers
     interface: Integers
     interfaces: dict[int, Interface]
+    dropped: Dropped = field(default_factory=Dropped)
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -95,12 +100,13 @@ class Walked:
     frame_count: int = 0
     damage: CaptureError | None = None
     columns: list[Frames] = field(default_factory=list)
+    dropped: Dropped = field(default_factory=Dropped)
 
     def frames(self) -> Frames:
         """Return all frames; none if they were not requested."""
         parts = self.columns or [_frames_of([], {})]
         if len(parts) == 1:
-            return parts[0]
+            return replace(parts[0], dropped=self.dropped)
         return Frames(
             offset=np.concatenate([part.offset for part in parts]),
             time_ns=np.concatenate([part.time_ns for part in parts]),
@@ -109,6 +115,7 @@ class Walked:
             missing=np.concatenate([part.missing for part in parts]),
             interface=np.concatenate([part.interface for part in parts]),
             interfaces={number: one for part in parts for number, one in part.interfaces.items()},
+            dropped=self.dropped,
         )
 
 
@@ -300,7 +307,7 @@ class _BlockWalker:
         self._with_columns = with_columns
         self._reader = PcapngReader(_view(stretch), stretch.where, stretch.section)
         self._is_assumed = stretch.is_assumed
-        self._walked = Walked(stretch.low, stretch.section)
+        self._walked = Walked(stretch.low, stretch.section, dropped=self._reader.dropped)
 
     def walk(self) -> Walked:
         walked = self._walked
@@ -358,7 +365,8 @@ class _BlockWalker:
         described = blocks.kind[:whole_count] == INTERFACE_DESCRIPTION
         described_count = len(known.sources) + np.cumsum(described)
         fault: CaptureError | None = None
-        for at in np.flatnonzero(described).tolist():
+        told = described | (blocks.kind[:whole_count] == INTERFACE_STATISTICS)
+        for at in np.flatnonzero(told).tolist():
             try:
                 self._reader.take_block(int(offsets[at]))
             except CaptureError as error:
@@ -381,7 +389,8 @@ class _BlockWalker:
         if not self._is_assumed:
             is_bad |= missing_count > 0
         fitting = np.flatnonzero(~is_bad)
-        is_bad |= self._options_leave(frames, starts + sizes + (-sizes & 3), ends, fitting)
+        leaves, counts = self._options_leave(frames, starts + sizes + (-sizes & 3), ends, fitting)
+        is_bad |= leaves
 
         is_fault = is_short
         is_fault[place] |= is_bad
@@ -396,6 +405,7 @@ class _BlockWalker:
             walked.columns.append(
                 _block_columns(frames.of(some), ids[some], starts[some], sizes[some], sources)
             )
+            self._drop(frames.of(some), ids, counts[counts[:, 0] < frame_count])
         if good_count < len(offsets):
             walked.following = int(offsets[good_count])
         else:
@@ -419,8 +429,28 @@ class _BlockWalker:
         PcapngReader(_view(self._stretch), self._stretch.where, section).take_block(offset)
         raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
 
-    def _options_leave(self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers) -> Flags:
-        """Return, for each frame, whether it has an option that extends beyond the frame's block."""
+    def _drop(self, frames: _Blocks, ids: Integers, counts: Integers) -> None:
+        """Count the frames that blocks say were dropped, as the reader does.
+
+        Args:
+            counts: the rows of frames with an option that counts them, and the place of the option.
+        """
+        some = counts[(frames.word(counts[:, 1] + 4) | frames.word(counts[:, 1] + 8)) != 0]
+        for row, at in some.tolist():
+            self._reader.drop(int(ids[row]), *struct.unpack_from(frames.order + "Q", self._data, at + 4))
+        heads = frames.word(frames.offset + 8)
+        dropped = heads >> 16 if frames.order == "<" else heads & 0xFFFF
+        for row in np.flatnonzero((frames.kind == OBSOLETE_PACKET) & (dropped > 0)).tolist():
+            self._reader.drop(int(ids[row]), int(dropped[row]))
+
+    def _options_leave(
+        self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers
+    ) -> tuple[Flags, Integers]:
+        """Return, for each frame, whether it has an option that extends beyond the frame's block.
+
+        Also return the row and the place of each option that counts dropped frames.
+        """
+        counts = [np.empty((0, 2), np.int64)]
         leaves = np.zeros(len(frames.offset), np.bool_)
         rows = rows[(at[rows] < ends[rows]) & (frames.kind[rows] != SIMPLE_PACKET)]
         at = at.copy()
@@ -433,14 +463,18 @@ class _BlockWalker:
             length = head >> size & 0xFFFF
             is_bad = at[rows] + 4 + length > ends[rows]
             leaves[rows[is_bad]] = True
+            is_count = (head >> code & 0xFFFF == DROP_COUNT) & (length == 8) & ~is_bad
+            is_count &= frames.kind[rows] == ENHANCED_PACKET
+            counts.append(np.stack([rows[is_count], at[rows[is_count]]], axis=1))
             at[rows] += 4 + length + (-length & 3)
             rows = rows[~is_bad & (at[rows] < ends[rows])]
+        reader = PcapngReader(_view(self._stretch), self._stretch.where, self._reader.section)
         for row in rows.tolist():
             try:
-                self._reader.take_block(int(frames.offset[row]))
+                reader.take_block(int(frames.offset[row]))
             except CaptureError:
                 leaves[row] = True
-        return leaves
+        return leaves, np.concatenate(counts)
 
 
 def _block_columns(

@@ -248,6 +248,7 @@ def frames(reading: Reading, data: Data) -> Frames:
         if found.interfaces.pop(number, None) is not None:
             found.interface[found.interface == number] = earlier.number
             found.interfaces[earlier.number] = earlier
+        found.dropped.join(number, earlier)
     return found
 
 

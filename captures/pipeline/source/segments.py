@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
@@ -74,6 +75,7 @@ class Segments:
     pings: the Pings as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point; the maximum over all interfaces.
+    dropped: what the range says about dropped frames.
     passed: for damaged segments whose content is removed, the intact frames, keyed by row.
     """
 
@@ -103,6 +105,7 @@ class Segments:
     first_ns: int | None = None
     last_ns: int | None = None
     back_ns: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
     passed: dict[int, Frame] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -245,6 +248,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
         last_ns=int(timed_ns.max()) if len(timed_ns) else None,
         back_ns=_back_ns(found),
+        dropped=found.dropped,
     )
 
 

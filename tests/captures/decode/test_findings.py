@@ -24,10 +24,11 @@ def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
     assert set(CODES) <= listed
     folder = ROOT / "captures"
     paths = [*(folder / "decode").rglob("*.py"), folder / "net" / "direction.py"]
-    paths += [folder / "pipeline" / "stages" / "tasks" / "findings.py"]
+    paths += [folder / "packets.py", folder / "pipeline" / "stages" / "tasks" / "findings.py"]
     sources = "".join(path.read_text("utf-8") for path in paths)
     made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
     made |= set(re.findall(r'yield "([a-z-]+)", ', sources))
+    made |= set(re.findall(r'MISSING_FRAMES: Final = "([a-z-]+)"', sources))
     made |= set(re.findall(r'ack, "([a-z-]+)", ', sources))
     of_files = paths[-1].read_text("utf-8")
     made |= {*itertools.chain(*re.findall(r'return "([a-z-]+)" if .* else "([a-z-]+)"', of_files))}

@@ -62,12 +62,15 @@ def packet_block(dice: random.Random, order: str, interface_count: int) -> bytes
     options = b""
     for _ in range(dice.choice([0, 0, 0, 1, 2, 20])):
         options += option(order, dice.choice([1, 2, 2988]), dice.randbytes(dice.randint(0, 5)))
+    if dice.random() < 0.3:
+        options = option(order, 4, struct.pack(order + "Q", dice.choice([0, 3, 2**63, 2**64 - 1]))) + options
     if options and dice.random() < 0.5:
         options += bytes(4)
     ticks = dice.choice([0, 1_700_000_000_000_000 + dice.randrange(10**9), dice.getrandbits(64)])
     wire_bytes = len(data) + dice.choice([0, 0, 100])
     interface_id = dice.randrange(max(1, interface_count))
-    head = struct.pack(order + "I", interface_id) if kind == 6 else struct.pack(order + "HH", interface_id, 9)
+    names = ("I", interface_id) if kind == 6 else ("HH", interface_id, dice.choice([0, 9, 0xFFFF]))
+    head = struct.pack(order + str(names[0]), *names[1:])
     head += struct.pack(order + "IIII", ticks >> 32, ticks & 0xFFFF_FFFF, len(data), wire_bytes)
     return block(order, kind, head + data + bytes(-len(data) % 4) + options)
 
@@ -107,7 +110,10 @@ class _Sections:
             self._parts.append(interface_description(dice, self._order))
         elif what < 0.25:
             kind = dice.choice([4, 5, 10, 0xBAD, 0x8000_0001])
-            self._parts.append(block(self._order, kind, dice.randbytes(dice.randint(0, 30))))
+            body = dice.randbytes(dice.randint(0, 30))
+            if kind == 5 and dice.random() < 0.7:
+                body = bytes(12) + option(self._order, 5, dice.randbytes(8)) + body[:8]
+            self._parts.append(block(self._order, kind, body))
         else:
             # Many alike, so that columns are made of them.
             one = packet_block(dice, self._order, self._interface_count)

@@ -203,6 +203,17 @@ def test_where_nothing_is_found_it_is_said_what_was_not_read(tmp_path: Path) -> 
     assert "nothing is known to be lacking" not in summary
 
 
+def dropping(frame: int, whole: int) -> bytes:
+    """Return the story as a capture that says how many frames were dropped: before one of them, and in all."""
+    file = io.BytesIO()
+    with PcapngWriter(file, interface="eth0") as writer:
+        for number, each in enumerate(frames_of(correct())):
+            writer.write(each._replace(options=((4, struct.pack("<Q", frame)),) if number == 9 else ()))
+        counts = an_option("<", 5, struct.pack("<Q", whole - 2)) + an_option("<", 7, struct.pack("<Q", 2))
+        file.write(block("<", 5, bytes(12) + counts))
+    return file.getvalue()
+
+
 def fragments(last: int) -> bytes:
     """Return the story as a capture in which each frame with data is two fragments; `last` picks one, 2 has both."""
     file = io.BytesIO()
@@ -219,10 +230,13 @@ def fragments(last: int) -> bytes:
     [
         (file_of(correct())[:-1], "damaged-capture", " bytes into a block of "),
         (gzip.compress(file_of(correct()))[:-9], "damaged-capture", "the packing is damaged"),
+        (dropping(5, 27), "missing-frames", "lacking.pcapng says: 27 frames dropped at interface 0 (eth0)"),
+        (dropping(9, 2), "missing-frames", "lacking.pcapng says: 9 frames dropped at interface 0 (eth0)"),
+        (dropping(0, 2), "missing-frames", "lacking.pcapng says: 2 frames dropped at interface 0 (eth0)"),
         (fragments(1), "missing-frames", " IP packets of which fragments are missing, not read"),
         (fragments(2), "", ""),
     ],
-    ids=["cut off", "packed", "fragments", "both fragments"],
+    ids=["cut off", "packed", "statistics", "beside a frame", "both", "fragments", "both fragments"],
 )
 def test_what_a_capture_lacks_is_said_wherever_it_is_summed_up(
     data: bytes, code: str, said: str, tmp_path: Path

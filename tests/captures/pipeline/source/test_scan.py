@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
-from mqproto.captures.files.pcap import PcapWriter
+from mqproto.captures.files.pcap import PcapWriter, read_frames
+from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.pipeline.source.files import look_at, mapped, ranges
 from mqproto.captures.pipeline.source.records import within
 from mqproto.captures.pipeline.source.scan import Scanned, frames, read_plan, scan, unproved
@@ -30,14 +33,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scan") / "capture"
 
 
-def read_in_parts(path: Path, range_bytes: int) -> tuple[list[Row], CaptureError | None]:
+def read_in_parts(path: Path, range_bytes: int) -> tuple[list[Row], CaptureError | None, Dropped]:
     file = look_at(str(path))
     plan = read_plan(file, range_bytes)
     rows: list[Row] = []
+    dropped = Dropped()
     with mapped(file) as source:
         for reading in plan:
             found = frames(reading, source.data)
             assert len(found) == reading.frame_count
+            dropped.add(found.dropped)
             for index in range(len(found)):
                 start, size = int(found.start[index]), int(found.size[index])
                 rows.append(
@@ -51,7 +56,7 @@ def read_in_parts(path: Path, range_bytes: int) -> tuple[list[Row], CaptureError
                         source.data[start : start + size],
                     )
                 )
-    return rows, plan[-1].damage if plan else None
+    return rows, plan[-1].damage if plan else None, dropped
 
 
 def check(data: bytes, path: Path, range_bytes: int) -> None:
@@ -63,7 +68,7 @@ def check(data: bytes, path: Path, range_bytes: int) -> None:
         assert str(refusal.value) == str(damage)
         return
     # Enough to cut between any two bytes; more would only take longer.
-    found, found_damage = read_in_parts(path, max(range_bytes, len(data) // 25))
+    found, found_damage, dropped = read_in_parts(path, max(range_bytes, len(data) // 25))
     assert found == [
         (
             frame.offset,
@@ -77,6 +82,11 @@ def check(data: bytes, path: Path, range_bytes: int) -> None:
         for frame in expected
     ]
     assert str(found_damage) == str(damage)
+    told = Dropped()
+    with suppress(CaptureError):
+        deque(read_frames(io.BytesIO(data), dropped=told), 0)
+    assert dropped.counted == told.counted
+    assert dropped.stated <= told.stated  # Statistics in a range without frames are not read.
 
 
 @given(data=files, range_bytes=RANGE_BYTES)
