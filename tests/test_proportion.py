@@ -23,7 +23,7 @@ LINES: Final = {
     "captures/drawing": 700,
     "captures/files": 1_050,
     "captures/net": 1_850,
-    "captures/pipeline": 15_450,
+    "captures/pipeline": 15_400,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "docs/.": 250,
@@ -84,7 +84,7 @@ LINES: Final = {
 }
 """The budget of each folder of the second level, in lines of code."""
 TOTALS: Final = {
-    "product": 97_500,
+    "product": 96_500,
     "tests": 106_000,
     "both": 203_000,
 }

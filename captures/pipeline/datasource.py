@@ -109,7 +109,7 @@ FILES: Final = pa.schema(
         ("damage", pa.string()),
     ]
 )
-"""The columns of files, with a row for each file, as in mqproto.captures.pipeline.run.inputs.
+"""The columns of files, with a row for each file, as in mqproto.captures.pipeline.run.work.
 
 first_ns: when the file's first frame was captured; null if it has none.
 damage: why the file or its first frame cannot be read. If it is not null, the columns from `form` to `first_ns` are

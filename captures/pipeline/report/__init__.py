@@ -9,8 +9,7 @@ are.
    `messages`, `sequences`, `judgments` and `security`. `stories` has the events in a message's life,
    and `places` finds the packets that show them.
 3. `figures` and `routemap` draw facts, with `captures/drawing`. `page` makes one HTML file from the
-   template `page.html.j2`, with the messages of `embedded`, which `report.js` searches; `summary`
-   has lines for a terminal.
+   template `page.html.j2`, in which `report.js` searches the messages; `summary` has lines for a terminal.
 
 All texts in the tables were written by strangers: `words` makes them harmless.
 """

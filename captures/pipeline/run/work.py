@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Final
@@ -27,12 +27,12 @@ from mqproto.captures.pipeline.reading.halves import Merged, MergeTask
 from mqproto.captures.pipeline.reading.reading import Place, RangeRead, ReadTask, Translated
 from mqproto.captures.pipeline.reading.rows import Asked
 from mqproto.captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
-from mqproto.captures.pipeline.run.inputs import FileRead, captures_table
 from mqproto.captures.pipeline.run.known import Known, ToRead, halves_of
 from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile
 from mqproto.captures.pipeline.source.scan import Scanned, readings
 from mqproto.captures.pipeline.tables.kept import save
 from mqproto.captures.pipeline.tables.parts import Part, parquet_table
+from mqproto.captures.pipeline.tables.schemas import sessions
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
@@ -370,3 +370,60 @@ class Work:
         return SeriesResult(
             self.series.name, list(self.series.files), len(self.files), totals, damage, halves
         )
+
+
+CAPTURES: Final = sessions.CAPTURES.schema
+COUNTED: Final = (
+    *("frames", "segment_frames", "ping_frames", "cut_frames", "untimed_frames"),
+    *("first_ns", "last_ns"),
+)
+"""The columns of CAPTURES that are fields of a file's totals."""
+
+
+@dataclass(slots=True)
+class FileRead:
+    """The result of reading a file: the number of its ranges, its frames, and its damage.
+
+    back_ns: how far times go back in the file.
+    """
+
+    ranges: int = 0
+    totals: Totals = field(default_factory=Totals)
+    damage: CaptureError | None = None
+    back_ns: int = 0
+
+    def add(self, read: RangeRead) -> None:
+        """Add the result of one range of the file."""
+        self.ranges += 1
+        before_ns, first_ns = self.totals.last_ns, read.totals.first_ns
+        back_ns = 0 if before_ns is None or first_ns is None else before_ns - first_ns
+        self.back_ns = max(self.back_ns, read.back_ns, back_ns)
+        self.totals.add(read.totals)
+        self.damage = self.damage or read.damage
+
+
+def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str, FileRead]) -> pa.Table:
+    """Return the rows of some files of a series.
+
+    Args:
+        found: the results, keyed by file path.
+    """
+    rows = []
+    for file in files:
+        read = found[file.path]
+        totals, damage = read.totals, read.damage
+        rows.append(
+            {
+                "series": series,
+                "file": file.path,
+                **{name: getattr(file, name) for name in ("fingerprint", "size_bytes", "form", "packing")},
+                "ranges": read.ranges,
+                **{name: getattr(totals, name) for name in COUNTED},
+                "other_frames": sum(totals.other_frames.values()),
+                "other_reasons": sorted(totals.other_frames.items()),
+                "back_ns": read.back_ns,
+                "damage": damage.reason if damage else None,
+                "damage_offset": damage.offset if damage else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=CAPTURES)

@@ -6,10 +6,11 @@ Every table has `series` and the `row_id` of a packet, or that packet's file, fr
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
+from mqproto.captures.decode.findings import Finding
 from mqproto.captures.pipeline.tables.schemas import messages, packets
 from mqproto.captures.pipeline.tables.schemas.columns import CODED, schema_of
 
@@ -86,3 +87,18 @@ TOLD: Final = {
     ),
 }
 """The columns that `histories` makes, keyed by table; all others are copied from the first packet."""
+
+
+def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) -> tuple[Any, ...]:
+    """Return a finding as a row of FINDINGS."""
+    return (
+        series,
+        row_id,
+        rank,
+        str(finding.severity),
+        finding.code,
+        finding.packet or None,
+        finding.text,
+        finding.section,
+        list(finding.others),
+    )

@@ -20,9 +20,8 @@ from mqproto.captures.decode.sight import Kind
 from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.facts import crossings
-from mqproto.captures.pipeline.stages.findings import finding_row
 from mqproto.captures.pipeline.stages.messages.grouping import Messages
-from mqproto.captures.pipeline.stages.schema import ENDINGS, FINDINGS
+from mqproto.captures.pipeline.stages.schema import ENDINGS, FINDINGS, finding_row
 from mqproto.captures.pipeline.tables.lists import Batches, batches_of, integers, message_of, values
 from mqproto.wire.layouts.base import INFINITE
 

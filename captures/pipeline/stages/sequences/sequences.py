@@ -36,7 +36,6 @@ from mqproto.captures.pipeline.stages.facts import (
     acknowledgments,
     numbered_messages,
 )
-from mqproto.captures.pipeline.stages.findings import finding_row
 from mqproto.captures.pipeline.stages.schema import (
     BEGUN,
     CONFIRMATIONS,
@@ -48,6 +47,7 @@ from mqproto.captures.pipeline.stages.schema import (
     PASSED,
     SEQUENCE_HOPS,
     SEQUENCES,
+    finding_row,
 )
 from mqproto.captures.pipeline.stages.sequences.sequence_counts import OrderRow, SequenceCount
 from mqproto.captures.pipeline.stages.sequences.stretches import Piece, pieces

@@ -27,8 +27,7 @@ from mqproto.captures.decode.ways import EVER, Hole, Sending, begins
 from mqproto.captures.net.direction import Ending
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
-from mqproto.captures.pipeline.stages.findings import finding_row
-from mqproto.captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS
+from mqproto.captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS, finding_row
 from mqproto.captures.pipeline.stages.sessions import steady
 from mqproto.captures.pipeline.stages.sessions.directory import Directory, Remembered
 from mqproto.captures.pipeline.stages.sessions.relations import is_from, relations_of

@@ -19,14 +19,17 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net.recent import KEPT_COUNT, LONGEST_BYTES, NEAR_COUNT, is_damaged
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
-from mqproto.captures.pipeline.stages.findings import COLUMNS, packet_findings
-from mqproto.captures.pipeline.stages.schema import FINDINGS
+from mqproto.captures.pipeline.stages.schema import FINDINGS, finding_row
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, read
 from mqproto.captures.pipeline.stages.tasks.context import FINDING_ROWS, OPEN, Context, Done, Task, opened
+from mqproto.captures.pipeline.tables.lists import batch_of
 from mqproto.captures.pipeline.tables.schemas import packets
 
 READ: Final = (FINDING_ROWS, opened(FINDING_ROWS))
 """The exchanges that `place` reads."""
+OWN: Final = ("series", "row_id", "number", "own_findings")
+RANK: Final = 3_000_000
+"""The rank of findings about a single packet by itself, which come last among the findings about that packet."""
 PLACED: Final = ("file", "frame", "file_offset")
 NEAR: Final = (
     *("row_id", "number", "connection"),
@@ -42,7 +45,7 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
     settled, left = (list(inbox.take(name)) for name in READ)
     if task.number in context.new or task.number in context.ends:
         own = left if task.number in context.ends else settled
-        own += map(packet_findings, read(context.parts[task.number], COLUMNS))
+        own += map(packet_findings, read(context.parts[task.number], OWN))
     wanted = pa.Table.from_batches([*settled, *left], FINDINGS)
     if not wanted.num_rows:
         return done
@@ -175,3 +178,24 @@ def code_of(reason: str) -> str:
 
 def _of_capture(series: str) -> dict[str, Any]:
     return {"series": series, "rank": 0, "severity": str(Severity.NOTE), "section": "", "others": []}
+
+
+def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the faults and oddities found in single packets, as FINDINGS.
+
+    Args:
+        batch: packets, with OWN.
+    """
+    odd = batch.filter(pc.is_valid(batch.column("own_findings")))
+    columns = (odd.column(name).to_pylist() for name in OWN)
+    rows = (
+        finding_row(
+            series,
+            row_id,
+            RANK + rank,
+            Finding(Severity(found["severity"]), found["code"], number or 0, found["text"], found["section"]),
+        )
+        for series, row_id, number, own in zip(*columns, strict=True)
+        for rank, found in enumerate(own)
+    )
+    return batch_of(FINDINGS, rows)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.reading.rows import PACKETS, STREAMS
-from mqproto.captures.pipeline.run.inputs import CAPTURES
 from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.work import CAPTURES
 from mqproto.captures.pipeline.stages.messages.clocks import CLOCKS
 from mqproto.captures.pipeline.stages.messages.duplicates import DUPLICATES
 from mqproto.captures.pipeline.stages.schema import GAPS, HISTORIES, HOPS, RELATIONS, SEQUENCE_HOPS, SEQUENCES

@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mqproto.captures.pipeline.report.embedded import FINDINGS_OF_ONE
 from mqproto.captures.pipeline.report.gather import gather
-from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.page import FINDINGS_OF_ONE, page
 from mqproto.captures.pipeline.report.summary import as_json, lines, story, story_as_json
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (

@@ -17,7 +17,6 @@ from mqproto.captures.decode.ways import Ways
 from mqproto.captures.pipeline.source.octets import Mask
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.facts import losses_of, talks_of
-from mqproto.captures.pipeline.stages.findings import packet_findings
 from mqproto.captures.pipeline.stages.messages import (
     clocks,
     duplicates,
@@ -31,6 +30,7 @@ from mqproto.captures.pipeline.stages.schema import CONFIRMATIONS, RELATIONS
 from mqproto.captures.pipeline.stages.sequences import sequences
 from mqproto.captures.pipeline.stages.sessions import directory, sessions
 from mqproto.captures.pipeline.stages.sessions.sessions import SESSIONS
+from mqproto.captures.pipeline.stages.tasks.findings import packet_findings
 from mqproto.captures.pipeline.tables.lists import Batches, coded, key_of, key_text
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from tests.captures.pipeline.stages.table import batches, uncoded

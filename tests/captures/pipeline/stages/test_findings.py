@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from mqproto.captures.decode import Finding, Severity
-from mqproto.captures.pipeline.stages.findings import finding_row, packet_findings
-from mqproto.captures.pipeline.stages.schema import FINDINGS
+from mqproto.captures.pipeline.stages.schema import FINDINGS, finding_row
+from mqproto.captures.pipeline.stages.tasks.findings import packet_findings
 from mqproto.captures.pipeline.tables.lists import batch_of
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.pipeline.stages.local import whole
