@@ -100,7 +100,7 @@ def encoded(thing: object) -> bytes:
         if issubclass(kind, (tuple, Enum, Exception)):
             held = each.args if isinstance(each, Exception) else each
             held = [each.value] if isinstance(each, Enum) else held
-            return [-1 - code(kind), *map(value, held)]
+            return [-1 - code(kind), *(each if type(each) in PLAIN else value(each) for each in held)]
         place = places.setdefault(id(each), len(things))
         if place == len(things):
             things.append(each)
@@ -111,7 +111,8 @@ def encoded(thing: object) -> bytes:
         some = [*held]
         if {*map(type, some)} == {tuple} and some[0] and len({*map(len, some)}) == 1:
             return {"width": len(some[0]), "flat": column(chain.from_iterable(some))}
-        return some if PLAIN.issuperset(map(type, some)) else [*map(value, some)]
+        # Most are plain, and there may be millions.
+        return [each if type(each) in PLAIN else value(each) for each in some]
 
     def code(kind: type, *fields: str) -> int:
         return kinds.setdefault((_name(kind), *fields), len(kinds))
