@@ -205,9 +205,9 @@ class Origins:
         return guid
 
     def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
-        """Resolve both ends of a hop."""
-        one, other = hop
-        return self.resolve(one), self.resolve(other)
+        """Resolve both ends of a hop; return it as it is if both seem to be one, as they may share an address."""
+        one, other = map(self.resolve, hop)
+        return hop if one == other else (one, other)
 
     def everyone(self) -> Iterator[tuple[str, Guid]]:
         """Yield the addresses and endpoints whose queue managers are known."""

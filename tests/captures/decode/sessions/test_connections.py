@@ -100,6 +100,13 @@ def test_who_is_where_is_known_from_messages_on_their_first_hop_unless_they_disa
     assert dict(origins.everyone())["10.0.0.1:1801"] == guid("b")
 
 
+def test_a_hop_does_not_join_a_queue_manager_with_itself_though_both_ends_have_its_address() -> None:
+    origins, hop = Origins(), ("127.0.0.1", "127.0.0.1:33761")
+    origins.learn(Endpoint("127.0.0.1", 49_561), guid("a"))
+    assert (origins.resolve(hop[0]), origins.resolve(hop[1])) == (guid("a"), guid("a"))
+    assert origins.resolve_hop(hop) == hop
+
+
 def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> None:
     origins = Origins()
     origins.learn(Endpoint("10.0.0.1", 50_000), guid("a"), told=True)
