@@ -172,7 +172,7 @@ class PointCounter:
             point.untimed_frames += 1
             return
         number = frame.interface.number
-        back_ns = self._newest_ns.get(number, 0) - frame.time_ns
+        back_ns = self._newest_ns.setdefault(number, frame.time_ns) - frame.time_ns
         if back_ns < 0:
             self._newest_ns[number] = frame.time_ns
         elif back_ns > point.back_ns:

@@ -69,10 +69,11 @@ def test_frames_are_counted_where_they_were_caught_and_the_largest_that_was_cut_
     assert (second.name, second.frames, second.untimed_frames) == (point_name(other), 1, 1)
 
 
-def test_times_that_go_back_are_those_of_one_interface() -> None:
+@pytest.mark.parametrize("first_ns", [0, -100])
+def test_times_that_go_back_are_those_of_one_interface(first_ns: int) -> None:
     counter = PointCounter()
     for number, time_ns in ((0, 50), (1, 20), (0, 0), (0, 30), (0, 45), (1, 21), (0, 60), (0, 55)):
-        counter.frame(Frame(time_ns, b"", interface=Interface(number)))
+        counter.frame(Frame(time_ns + first_ns * (time_ns > 0), b"", interface=Interface(number)))
     assert [point.back_ns for point in counter.points.found.values()] == [20, 0]
 
 
