@@ -78,10 +78,7 @@ class Summary:
         self.kinds[sight.kind].add(size_bytes)
         if self.first_ns is None:
             self.first_ns = self.last_ns = time_ns
-        elif time_ns > self.last_ns:
-            self.last_ns = time_ns
-        elif time_ns < self.first_ns:
-            self.first_ns = time_ns
+        self.first_ns, self.last_ns = min(self.first_ns, time_ns), max(self.last_ns, time_ns)
         self._add_to_connection(sight, size_bytes, time_ns)
         if sight.message is not None and not sight.message.properties.message_class:
             name = self.names.destination(sight.message.user)
@@ -119,7 +116,9 @@ class Summary:
         count.packets += 1
         count.messages += sight.message is not None
         count.size_bytes += size_bytes
-        count.last_ns = time_ns
+        if time_ns:
+            count.first_ns = min(count.first_ns or time_ns, time_ns)
+            count.last_ns = max(count.last_ns or time_ns, time_ns)
 
     def as_json(self, totals: Totals, points: Points) -> dict[str, Any]:
         """Return all counts as JSON for programs."""

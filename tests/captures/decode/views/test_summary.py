@@ -34,6 +34,8 @@ def test_everything_is_counted_by_kind_connection_and_queue() -> None:
     ]
     assert {name: count.packets for name, count in summary.queues.items()} == {"c\\orders": 5}
     assert summary.fault_count == 1
+    scene.packets.reverse()
+    assert all(count.first_ns <= count.last_ns for count in counted(scene).connections.values())
 
 
 def test_it_reads_well_and_is_json() -> None:
