@@ -130,11 +130,20 @@ def _read_once(
     keys: Sequence[str],
     range_bytes: int,
 ) -> Result:
-    """Read new captures into the tables; start the engine only if there are any."""
+    """Read new captures into the tables; start the engine only if there are any.
+
+    Raises:
+        UsageError: nothing can be read; then no tables are made.
+    """
     from mqproto.captures.pipeline.run.job import analyse, nothing_new
     from mqproto.captures.pipeline.source.files import inventory
 
     found = inventory(captures)
+    if not found.series:
+        *others, last = [*map(str, found.refused)] or [_nothing_in(captures, len(found.passed_over))]
+        for error in others:
+            complain(error)
+        raise UsageError(last)
     result = nothing_new(found, tables, names=names, body_texts=body_text, keys=keys)
     if result is None:
         with engine as started:
@@ -149,6 +158,18 @@ def _read_once(
                 range_bytes=range_bytes,
             )
     return result
+
+
+def _nothing_in(captures: Iterable[str], passed_over: int) -> str:
+    """Return, in words, that there is no capture at these paths."""
+    from mqproto.base.words import counted
+
+    there = (
+        f"{counted(passed_over, 'file')} of other kinds; name one to be told what it is"
+        if passed_over
+        else "no file; name captures, or folders with captures"
+    )
+    return f"no capture in {', '.join(captures)}: {there}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -138,8 +138,24 @@ def open_other(source: str) -> Opened:
     """
     opened = open_capture(source) if source != "-" else None
     if not isinstance(opened, Opened):
-        raise UsageError(f"{source} is not a capture: it begins neither as pcap, pcapng, gzip nor zstd")
+        raise no_capture(source)
     return opened
+
+
+def no_capture(source: str) -> UsageError:
+    """Return an error that says why a source that is not a capture is none, and what to do."""
+    path = Path(source)
+    why = "is not a capture: it begins neither as pcap, pcapng, gzip nor zstd"
+    with suppress(OSError):  # Hex may be too long for a name.
+        if path.is_dir():
+            why = "is a folder; name a file in it, or --tables for all of it"
+        elif path.is_symlink() and not path.is_file():
+            why = "is a link that leads nowhere; name a capture"
+        elif source != "-" and not path.exists():
+            why = "is not a capture, and no file has this name; name a capture"
+        elif path.is_file() and not path.stat().st_size:
+            why = "is empty; name a capture"
+    return UsageError(f"{source} {why}")
 
 
 def run(captures: Sequence[Opened], options: Options) -> int:

@@ -77,7 +77,7 @@ def decode(
         limit=options.limit,
         keys=options.keys,
     ):
-        raise UsageError(f"{source} is not a capture: it begins neither as pcap, pcapng, gzip nor zstd")
+        raise captured.no_capture(source)
     if others:
         raise UsageError("packets come one by one: name several captures, or one FILE, HEX or -")
     return packets(source, opened, options.limit or PACKETS_LIMIT, keys, as_json=options.as_json)

@@ -259,6 +259,36 @@ def test_what_a_capture_lacks_is_said_wherever_it_is_summed_up(
     assert (NOTHING in page) is not bool(code)
 
 
+def test_where_there_is_no_capture_it_is_said_what_to_do_and_nothing_is_made(tmp_path: Path) -> None:
+    folder, empty, packed, link = (
+        tmp_path / name for name in ("folder", "empty.pcap", "folder/a.bz2", "link")
+    )
+    folder.mkdir()
+    packed.write_bytes(b"BZh91AY&SY")
+    empty.touch()
+    link.symlink_to("nowhere")
+    for path, said in (
+        (folder, "is a folder; name a file in it, or --tables for all of it"),
+        (empty, "is empty; name a capture"),
+        (link, "is a link that leads nowhere; name a capture"),
+        (tmp_path / "none", "and no file has this name; name a capture"),
+    ):
+        done = decoded(path, "--summary")
+        assert done.status == MISUSE
+        assert done.complaint.endswith(said)
+    for path, said in (
+        (folder, "1 file of other kinds; name one to be told what it is"),
+        (packed, "it is packed with bzip2: bzip2 -dc IN > OUT unpacks it"),
+        (empty, "the file is empty"),
+    ):
+        done = decoded(path, "--tables", tmp_path / "tables")
+        assert (done.status, done.out) == (MISUSE, "")
+        assert done.complaint.endswith(said)
+        assert not (tmp_path / "tables").exists()
+    packed.unlink()
+    assert decoded(folder, "--tables", tmp_path / "tables").status == MISUSE
+
+
 def test_the_summary_counts_everything(capture: Path) -> None:
     done = decoded(capture, "--summary")
     assert done.status == FINDING
