@@ -148,8 +148,14 @@ class History:
     def verdict(self) -> str:
         """Return the outcome of the message, as far as the capture shows."""
         began_ns, parts = self.began_ns, []
+        points = {each.interface for each in self.crossings.values()}
+        if len(points) > 1:  # Times of another point may be earlier, by its own clock.
+            every = self.crossings.values()
+            left = [each for each in every if each.hop[0] == self.origin] or every
+            began_ns = min(each.time_ns for each in left)
         if self.arrived_ns is not None:
-            parts.append(f"reached its destination after {_seconds(self.arrived_ns - began_ns)}")
+            after = f" after {_seconds(self.arrived_ns - began_ns)}"
+            parts.append("reached its destination" + after * (len(points) == 1 or self.arrived_ns > began_ns))
         else:
             last = [event for event in self.events if event.packet in self.crossings][-1]
             parts.append(f"last seen on its way to {last.destination}")
@@ -164,6 +170,8 @@ class History:
             parts.append(doubt if self.is_doubted else "no OrderAck was seen to come back")
         if self.ended_ns is not None:
             parts.append(f"{self.ended} after {_seconds(self.ended_ns - began_ns)}")
+        if len(points) > 1:
+            parts.append(f"times are by the clocks of {len(points)} capture points, which may differ")
         return "; ".join(parts)
 
     def lines(self) -> Iterator[str]:

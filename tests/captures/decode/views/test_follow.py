@@ -10,6 +10,7 @@ from mqproto.captures.decode.journeys import UNTOLD
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.captures.decode.ways import Copy, is_overtaken
+from mqproto.captures.files.frame import Interface
 from mqproto.wire import MessageClass
 from tests.captures.decode.scene import (
     MILLISECOND,
@@ -40,6 +41,22 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
         "  reached its destination after 1.000 ms; OrderAck back after 2.011 s; ACK_REACH_QUEUE after 2.014 s",
     ]  # fmt: skip
     assert "number 1 of sequence 1700000000:1" in history.heading
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "arrived"),
+    [(7_200, "reached its destination after 7,200.001 s"), (-7_200, "reached its destination")],
+)
+def test_of_times_by_two_clocks_that_is_said(ahead_s: int, arrived: str) -> None:
+    scene = story()
+    for seen in scene.packets:
+        if seen.connection in (1, 2):
+            seen.interface = Interface(1)
+            seen.time_ns += ahead_s * 1_000 * MILLISECOND
+    [history] = followed(FIRST, scene).histories.values()
+    acked = "OrderAck back after 2.011 s; ACK_REACH_QUEUE after 2.014 s"
+    clocks = "times are by the clocks of 2 capture points, which may differ"
+    assert history.verdict() == f"{arrived}; {acked}; {clocks}"
 
 
 def test_of_two_copies_that_nobody_can_put_in_order_none_is_sent_again() -> None:
