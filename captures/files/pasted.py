@@ -97,7 +97,10 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
         return dumps
     first: bytes | None = None
     refusal: UsageError | None = None
+    is_torn = re.search(r"^[ \t]*\*[ \t\r]*$", text, re.MULTILINE) is not None
     for read in (_hex, _array, _numbers, _escaped, _base64):
+        if read is _numbers and is_torn:
+            continue
         try:
             found = read(text, where)
         except UsageError as error:
@@ -110,9 +113,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
         raise refusal
     if first is not None or "\ufffd" in text:
         return [data if first is None else first]  # It may not be UTF-8 either.
-    left_out = (
-        ", with what its * leaves out (od -v)" if re.search(r"^\*[ \t\r]*$", text, re.MULTILINE) else ""
-    )
+    left_out = ", with what its * leaves out (od -v)" if is_torn else ""
     raise UsageError(f"{where} is text that says no bytes; give the bytes as they are, {FORMS}{left_out}")
 
 

@@ -37,6 +37,10 @@ TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
+LONGER_BYTES: Final = (4, 8)
+"""By how many bytes the heads of records are longer in variants of pcap."""
+HEADS_COMPARED: Final = 3
+NEAR_S: Final = 366 * 24 * 3600
 LEFT_OUT: Final = "the frame before it, whose bytes may be damaged as well, is left out"
 LINK_TYPE: Final = 0x03FF_FFFF  # the bits above say how long the frame check sequence is
 
@@ -219,8 +223,38 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
     _, major, minor, _, _, _, link = header.unpack(head)
     if major != 2:
         raise CaptureError(where, 4, f"pcap version {major}.{minor}; we know 2.4")
+    if _has_longer_heads(file.peek(1), order):
+        reason = "a variant of pcap with longer heads of records, as of Nokia or Red Hat 6.1"
+        raise CaptureError(where, 0, f"it is {reason}: {_EDITCAP}")
     clock = Clock(_ticks_per_second(order, magic), offset_s=0)
     return Section(order, (Source(Interface(link_type=link & LINK_TYPE), clock, MAX_FRAME_BYTES),), 1)
+
+
+def _has_longer_heads(data: bytes, order: str) -> bool:
+    """Whether the first records fit one another only if their heads are longer than in pcap.
+
+    Args:
+        data: what follows the head of the file, or the beginning of that.
+    """
+    record = struct.Struct(order + RECORD_HEADER)
+
+    def fits(more_bytes: int) -> bool:
+        at, first_s = 0, None
+        for _ in range(HEADS_COMPARED):
+            if at and at == len(data):
+                return True
+            if at + record.size > len(data):
+                return False
+            seconds, ticks, size_bytes, wire_bytes = record.unpack_from(data, at)
+            first_s = seconds if first_s is None else first_s
+            if not 0 < size_bytes <= min(wire_bytes, MAX_FRAME_BYTES) or ticks >= NANOSECONDS:
+                return False
+            if abs(seconds - first_s) > NEAR_S:
+                return False
+            at += record.size + more_bytes + size_bytes
+        return True
+
+    return not fits(0) and any(map(fits, LONGER_BYTES))
 
 
 def _ticks_per_second(order: str, magic: bytes) -> int:

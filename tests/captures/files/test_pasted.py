@@ -307,6 +307,8 @@ def test_bytes_with_a_control_character_are_the_packet(data: bytes) -> None:
         (b"{ 16, 12345678901234567890 }", "not a byte"),
         (b"\"\\x10\\q\"", "not an escape"),
         (b"10 00\n*\n", r"od -v"),
+        (b"  16   0  11   0  76  73  79  82\n*\n  60 200\n", r"od -v"),
+        (b"   16    0   11    0   76   73   79   82\n*\n   60   -2\n", r"od -v"),
         (b"011 00000000\n013\n014 0000", "odd number"),
         (b"010 00000000035d8000\n020\n001", "odd number"),  # Offsets that go back.
         (bytes(INPUT_LIMIT_BYTES + 1), "more than"),

@@ -220,3 +220,16 @@ def test_what_unpacks_to_a_thousand_times_its_size_is_read_that_far_and_says_how
     assert str(said.value).endswith(
         f"times as many; to read all of it, `{tool} -dc < IN > OUT` unpacks it: then name OUT"
     )
+
+
+@pytest.mark.parametrize(("more_bytes", "is_variant"), [(0, False), (4, True), (8, True)])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_variant_with_longer_heads_of_records_is_named(
+    more_bytes: int, is_variant: bool, count: int
+) -> None:
+    file = written([Frame(1_700_000_000 * 10**9, b"\xaa" * 60)] * count)
+    head, rest = file[:24], file[24:]
+    records = [rest[at : at + 76] for at in range(0, len(rest), 76)]
+    found, damage = read(head + b"".join(each[:16] + bytes(more_bytes) + each[16:] for each in records))
+    assert len(found) == (0 if is_variant else count)
+    assert ("editcap -F pcapng IN OUT" in str(damage)) is is_variant
