@@ -155,9 +155,11 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
 
 def called(known: Evidence, record: Record) -> None:
     """Add the trigger's record of a message to the evidence about the message."""
-    known.told = record.entry is not Entry.ABSENT
+    known.told = record.entry is not Entry.ABSENT or b"\n" in record.outcome
     known.owner, known.attempts = record.owner, record.attempts
     known.said = record.outcome.decode("utf-8", "replace")
+    if record.entry in (Entry.ABSENT, Entry.STARTED):
+        known.said = record.doubt if record.entry is Entry.STARTED else known.said.rpartition("\n")[2]
     known.attempted |= record.attempts > 0
     known.processed |= record.entry is Entry.COMPLETED
     known.resolved |= known.said.startswith(RESOLVED_BY)

@@ -83,7 +83,8 @@ class Record(NamedTuple):
 
     owner: the name of the gateway or trigger that started it.
     attempts: the number of times that the document was begun, which is known even for an ABSENT document.
-    outcome: the outcome that `finish` stored last.
+    outcome: the outcome that `finish` stored last. After FAILED_FOR_NOW, it is the doubt and, if the trigger gave up
+        the message, a second line that says why.
     origin: as in `Begin`.
     """
 
@@ -96,7 +97,12 @@ class Record(NamedTuple):
     @property
     def is_in_doubt(self) -> bool:
         """Whether it is unknown if the message was processed."""
-        return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
+        return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.doubt))
+
+    @property
+    def doubt(self) -> str:
+        """Why its message may have been processed, while it is ABSENT or STARTED; empty for no reason."""
+        return self.outcome.decode("utf-8", "replace").partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -195,7 +195,7 @@ class Letters:
         else:
             since = self._logged.get(letter.id, letter.since)
         attempts = known.attempts
-        said = f"{known.said or f'{known.owner} has started and not finished it'}; {letter.failure}"
+        said = f"{called_as.doubt or f'{known.owner} has started and not finished it'}; {letter.failure}"
         if not attempts and (before := known.lives.get(letter.id)):
             # It was to be sent once more, and is here still.
             attempts, said = before.attempts, before.reason

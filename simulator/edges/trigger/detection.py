@@ -150,7 +150,7 @@ class Detection:
         entry = None if record is None else record.entry
         verdict = judge(call.delivery_count, entry, has_resolver=self.resolver is not None)
         if verdict is Verdict.NEW:
-            return Found(verdict, attempt, doubt="" if record is None else record.outcome.decode())
+            return Found(verdict, attempt, doubt="" if record is None else record.doubt)
         return Found(verdict, attempt, _why(call, record))
 
     @property
@@ -165,8 +165,8 @@ class Detection:
         need not wait for that, because until then it is STARTED there.
 
         Args:
-            outcome: after FAILED_FOR_GOOD, why the message failed; after FAILED_FOR_NOW, why the message may have been
-                processed nevertheless. Otherwise empty.
+            outcome: after FAILED_FOR_GOOD, why the message failed; after FAILED_FOR_NOW, as in `Record`. Otherwise
+                empty.
             patient: whether this may wait to share a flush with the beginning of the next message.
 
         Raises:

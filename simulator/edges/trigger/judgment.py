@@ -179,7 +179,7 @@ class TriggerJudge:
             if verdict is not Verdict.REJECTED:
                 reason = f"it was delivered {attempt} times, and may be {self._limit} times"
             if verdict is Verdict.NEW:
-                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, doubt)
+                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, f"{doubt}\n{reason}")
             return Ending(TriggerEvent.RETRIEVAL_FAILURE, attempt, reason, RETRIEVAL_FAILURE)
         if verdict is None:
             verdict, reason, retry_after_s = await self._resolve(call)
@@ -222,6 +222,14 @@ class TriggerJudge:
             decided()
         says_no = answer.attempt is Attempt.FAILED_FOR_NOW and not answer.is_in_doubt
         kept = doubt if says_no else answer.reason
+        pause, gives_up = None, False
+        if answer.attempt is Attempt.FAILED_FOR_NOW and not self._is_stopping:
+            pause = self._breaker.failed(call.message, answer, trio.current_time(), time.time())
+            is_spared = pause is not None and pause.is_spared
+            gives_up = not is_spared and retrieval_fails(attempt + 1, self._limit, Verdict.NEW)
+        if gives_up:
+            # To the history it has not failed for good: a person may send it once more, under the same key.
+            kept = f"{kept}\n{answer.reason}"
         await self._detection.record(call.key, answer.attempt, kept, patient=is_processed)
         match answer.attempt:
             case Attempt.SUCCEEDED:
@@ -230,23 +238,14 @@ class TriggerJudge:
             case Attempt.FAILED_FOR_GOOD:
                 self._breaker.answered()
                 return Ending(TriggerEvent.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
-        pause = None
-        if not self._is_stopping:
-            pause = self._breaker.failed(call.message, answer, trio.current_time(), time.time())
         pause_s = pause.pause_s if pause else None
-        if pause and pause.is_spared:
-            return Ending(TriggerEvent.ROLLED_BACK, attempt, answer.reason, pause_s=pause_s)
-        if retrieval_fails(attempt + 1, self._limit, Verdict.NEW) and not self._is_stopping:
-            # To the history it has not failed for good: a person may send it once more, under the same key.
+        if gives_up:
             return Ending(
                 TriggerEvent.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE, pause_s=pause_s
             )
+        after_s = answer.retry_after_s
         return Ending(
-            TriggerEvent.ROLLED_BACK,
-            attempt,
-            answer.reason,
-            retry_after_s=answer.retry_after_s,
-            pause_s=pause_s,
+            TriggerEvent.ROLLED_BACK, attempt, answer.reason, retry_after_s=after_s, pause_s=pause_s
         )
 
     async def _called(self, call: Call, attempt: int) -> Answer:

@@ -30,7 +30,7 @@ from mqproto.simulator.edges.operators.desk import resolve, retry
 from mqproto.simulator.edges.operators.failures import FailureFilter, note_of
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.edges.options import CORRELATION, Policy, Retries
-from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life
+from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life, Outcome, trail_of
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
@@ -289,6 +289,46 @@ async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
         assert (await waiting(desk))["orders"] == 1
         record = await history.look(r"trigger/desk\orders", "order-1")
         assert (record.attempts, record.is_in_doubt) == (0, False), "it is new to its trigger"
+
+
+@pytest.mark.parametrize("answer", [REFUSED, UNANSWERED], ids=["500", "no answer"])
+async def test_a_producer_learns_that_his_message_was_given_up_and_it_can_be_tried_again(
+    desk: Client, tmp_path: Path, history_url: str, answer: Answer
+) -> None:
+    """A message that another program receives between two attempts was not given up."""
+    named = Envelope(producer_key="order-1").as_extension()
+    first = await desk.send("orders", b"1", transactional=True, extension=named)
+    place, received = (r"desk\orders", "order-1"), msgspec.json.encode(Confirmation("ACK_RECEIVE", 7))
+    async with open_history(history_url) as history:
+
+        async def judged(said: Answer) -> tuple[TriggerEvent, State, int, str]:
+            [message] = await desk.peek("orders")
+            judge = TriggerJudge(
+                Says(said),
+                Detection(place[0], "desk trigger", history),
+                Breaker(0, Retries(), 1),
+                Leadership().confirm,
+                2,
+                30,
+                node_log(Log(), "desk trigger"),
+            )
+            ending = await judge.decide(ReceivedMessage(message.packet, -1))
+            await history.finish(ENDS, str(message.id), Attempt.SUCCEEDED, received)
+            trail = await trail_of(history, *place)
+            assert trail is not None
+            return ending.waypoint, trail.state, trail.attempts, trail.reason
+
+        accepted = msgspec.json.encode(Outcome(str(first), "x"))
+        await history.finish(f"gateway/{place[0]}", place[1], Attempt.SUCCEEDED, accepted)
+        assert (await judged(answer))[:3] == ("rolled-back", "received", 1)
+        assert await judged(answer) == ("retrieval-failure", "failed", 2, answer.reason)
+        await fails(desk, "desk")
+        typed = Typed(tmp_path, "desk.toml", DESK)
+        assert "1 message sent" in await typed.run("failed", "retry", "order-1", "--history", history_url)
+        trail = await trail_of(history, *place)
+        assert trail is not None
+        assert (trail.state, [life.state for life in trail.before]) == ("accepted", ["failed"])
+        assert await judged(Answer(Attempt.SUCCEEDED)) == ("committed", "processed", 1, "")
 
 
 async def test_a_producers_id_is_known_without_his_name_and_if_several_have_it_nothing_is_done(
