@@ -16,6 +16,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import (
     ConnectorName,
     DirectName,
+    PathName,
     PrivateName,
     Protocol,
     PublicName,
@@ -75,6 +76,7 @@ class NodeDirectory:
         # People spell few names, and send to them often.
         self._destination = lru_cache(KNOWN_LIMIT)(self._resolved)
         self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
+        self._check_admin_queue = lru_cache(KNOWN_LIMIT)(self._refuse_transactional)
 
     def has_queues(self, queues: Iterable[QueueDeclaration]) -> None:
         """Give the node these queues, and use them to resolve names from now on.
@@ -87,6 +89,7 @@ class NodeDirectory:
         self._by_name = {name.lower(): name for name in self.node.queues}
         self._destination.cache_clear()
         self._format_name.cache_clear()
+        self._check_admin_queue.cache_clear()
 
     # Names of destinations
 
@@ -121,15 +124,33 @@ class NodeDirectory:
         The dead-letter queue gets a local name instead.
 
         Raises:
-            FormatNameError, TopologyError, UsageError: as in `destination`.
+            FormatNameError, TopologyError, UsageError: as in `destination`; or the acknowledgments would be refused.
         """
         if draft.dead_letter_queue:
             draft = replace(draft, dead_letter_queue=self._queue_for_letters(draft.dead_letter_queue))
         names = (draft.admin_queue, draft.response_queue, draft.trace_queue)
         if not any(names):
             return draft
+        if draft.acknowledgments and draft.admin_queue:
+            self._check_admin_queue(draft.admin_queue)
         admin, response, trace = (name and self._format_name(name) for name in names)
         return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
+
+    def _refuse_transactional(self, text: str) -> None:
+        """Check that the queue that `text` names is not known to refuse acknowledgments.
+
+        A format name is not checked: a message that is sent again has the one that somebody else gave it.
+
+        Raises:
+            UsageError: the queue is transactional, and acknowledgments are not.
+        """
+        if self._elsewhere(text) is not None or not (
+            is_bare(text) or isinstance(parse_queue_name(text), PathName)
+        ):
+            return
+        queue = self._find(text).queue
+        if queue is not None and queue.transactional:
+            raise UsageError(f"queue {queue.name} is transactional; acknowledgments need one that is not")
 
     def _queue_for_letters(self, text: str) -> str:
         """Return the queue manager's own name for the dead-letter queue that `text` names.

@@ -104,7 +104,7 @@ async def test_a_message_arrives_as_it_was_sent(client: Client) -> None:
         application_tag=9,
         correlation_id=about.correlation_id,
         response_queue=ORDERS,
-        admin_queue="orders",
+        admin_queue="notes",
         acknowledgments=ACKNOWLEDGE_RECEIPT,
         sender_id="S-1-5-21-1-2-3-1000",
     )
@@ -115,7 +115,8 @@ async def test_a_message_arrives_as_it_was_sent(client: Client) -> None:
     assert not message.transactional
     assert message.application_tag == 9
     assert (message.correlation, message.correlation_id) == (about, about.correlation_id)
-    assert message.response_queue == message.admin_queue == rf"PRIVATE={guid_text(client.manager)}\00000010"
+    queues = [f"PRIVATE={guid_text(client.manager)}\\000000{number}" for number in (10, 11)]
+    assert [message.response_queue, message.admin_queue] == queues
     assert (message.acknowledgments, message.sender_id) == (ACKNOWLEDGE_RECEIPT, "S-1-5-21-1-2-3-1000")
 
 

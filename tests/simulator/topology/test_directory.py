@@ -191,6 +191,20 @@ def test_the_queues_that_a_draft_names_get_their_format_names() -> None:
         directory.with_format_names(Draft(body=b"", admin_queue=r"a\deadxact"))
 
 
+def test_no_acknowledgments_are_asked_for_that_their_queue_is_known_to_refuse() -> None:
+    text = "[node.a.queue.q]\n[node.b.queue.sales]\ntransactional = true\n[[link]]\nbetween = ['a', 'b']"
+    topology = parse(text, "t.toml")
+    directory = NodeDirectory(topology, topology.nodes["a"])
+    whole = str(PrivateName(topology.nodes["b"].guid, 16))
+    for name in ("sales", r"b\sales", r"b\private$\SALES"):
+        with pytest.raises(UsageError, match="queue sales is transactional; acknowledgments need one that"):
+            directory.with_format_names(Draft(body=b"", admin_queue=name, acknowledgments=1))
+        directory.with_format_names(Draft(body=b"", admin_queue=name))
+        directory.with_format_names(Draft(body=b"", response_queue=name))
+    for name in ("q", r"DIRECT=OS:stranger\sales", whole):  # The last may be in a message that is sent again.
+        directory.with_format_names(Draft(body=b"", admin_queue=name, acknowledgments=1))
+
+
 FAILED = "[node.a.queue.failed]\n[node.a.queue.Shared]\n[node.b.queue.b-only]\n[[link]]\nbetween = ['a', 'b']"
 
 
