@@ -68,6 +68,7 @@ from mqproto.simulator.node.tls.wire import explained
 
 REASON_LIMIT: Final = 300
 """The number of characters of an answer's text that are kept."""
+TOO_LONG: Final = f" with an answer of more than {ANSWER_LIMIT_BYTES:,} bytes, which is not read"
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """The maximum number of seconds that a consumer may ask us to wait."""
 TEMPORARY: Final = frozenset({408, 425, 429})
@@ -372,15 +373,16 @@ def meaning(response: Response, error_field: str = "") -> Answer:
         if not error_field:
             return SUCCEEDED
         if response.body is None:
-            said = f"HTTP {status} with an answer of more than {ANSWER_LIMIT_BYTES:,} bytes"
-            return system_error(said, is_in_doubt=True)
+            return system_error(f"HTTP {status}{TOO_LONG}", is_in_doubt=True)
         return _business_error(response, [error_field]) or SUCCEEDED
     if 400 <= status < 500 and status not in TEMPORARY:
         fields = [error_field, "code"] if error_field else ["code"]
         return (
             _business_error(response, fields)
             or _problem(response)
-            or system_error(f"HTTP {status} without a service code")
+            or system_error(
+                f"HTTP {status}{TOO_LONG if response.body is None else ' without a service code'}"
+            )
         )
     after_s = retry_after_s(response.headers.get("Retry-After", ""))
     is_proxys = status in OF_PROXIES

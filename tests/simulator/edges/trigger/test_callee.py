@@ -136,6 +136,13 @@ def test_the_reason_of_a_business_error_begins_with_the_service_code() -> None:
     assert meaning(Response(422, {}, body)).reason == "unknown-account: there is no 17"
 
 
+def test_of_an_answer_that_is_not_read_it_is_not_said_that_it_has_no_service_code() -> None:
+    for status, error_field in ((400, ""), (400, "error"), (200, "error")):
+        answer = meaning(Response(status, {}, None), error_field)
+        assert answer.attempt is FOR_NOW
+        assert answer.reason == f"HTTP {status} with an answer of more than 65,536 bytes, which is not read"
+
+
 @given(st.text())
 def test_a_reason_is_one_line_of_bounded_length(text: str) -> None:
     line = one_line(text)
