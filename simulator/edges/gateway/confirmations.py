@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
 """The classes of the confirmations that say that a message has ended."""
+CONFIRMATIONS: Final = "-confirmations"
+"""The end of the name of each queue for confirmations."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
 """The maximum number of confirmations that are taken at once."""

@@ -30,7 +30,7 @@ from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.edges.firstfailures import say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
-from mqproto.simulator.edges.gateway.confirmations import CLASSES, ConfirmationReader
+from mqproto.simulator.edges.gateway.confirmations import CLASSES, CONFIRMATIONS, ConfirmationReader
 from mqproto.simulator.edges.gateway.front import GatewayFront, ProducerPolicy
 from mqproto.simulator.edges.gateway.fullness import FullQueues
 from mqproto.simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
@@ -99,6 +99,7 @@ async def run_gateway(
         traces = await held.enter_async_context(edge_traces(collector, who, lines))
         keep_s = None if options.keep_days is None else options.keep_days * DAY_S
         history = await held.enter_async_context(history_known_to(journal, url, keep_s, lines))
+        names.hide_own(history)
         nursery = await held.enter_async_context(trio.open_nursery())
         fullness = FullQueues()
         on_end = teller = None
@@ -107,7 +108,7 @@ async def run_gateway(
             teller = Teller(history, owner, client, lines, policy.callbacks, secrets)
             on_end = teller.tell_if_over
             nursery.start_soon(teller.run)
-        confirmations = ConfirmationReader(f"{options.name}-confirmations", history, lines, fullness, on_end)
+        confirmations = ConfirmationReader(options.name + CONFIRMATIONS, history, lines, fullness, on_end)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines, lambda: history.seen)
         gateway = Gateway(outlet, history, owner, lines, nursery, fullness=fullness, on_end=on_end)
         document = openapi(policy, history.keep_s / DAY_S)

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.trail import ENDS
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.wire import MessageClass, encode_packet
+from mqproto.wire.guid import guid_text
 from tests.examples import a_guid, a_user_message
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import gateway
@@ -252,6 +254,30 @@ async def test_confirmations_wait_while_nobody_takes_them(topology: Topology, tm
             connect(topology, "far", tmp_path) as far,
         ):
             await Both(producer, far, Log()).until("one", "received")
+
+
+async def test_producers_cannot_send_to_the_queues_in_which_gateways_get_confirmations(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        await held.enter_async_context(gateway(topology, tmp_path, name="second", node="far"))
+        client = await held.enter_async_context(connect(topology, "near", tmp_path))
+        await client.make("order-confirmations")
+        own = {queue.name: queue for queue in await client.declared()}["gateway-confirmations"]
+        number = f"PRIVATE={guid_text(client.manager)}\\{own.identifier:08x}"
+
+        async def post(name: str) -> httpx.Response:
+            return await all_.producer.post(f"/queues/{quote(name, safe='')}/messages", content=b"x")
+
+        async def is_known() -> bool:
+            return (await post("order-confirmations")).status_code == 200
+
+        await until(is_known)
+        for name in ("gateway-confirmations", r"far\second-confirmations", number):
+            answer = await post(name)
+            assert answer.status_code == 404, name
+            assert "gateway-conf" not in answer.json()["detail"].partition(";")[2]
 
 
 class NodeWithConfirmations:
