@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from mqproto.base.errors import UsageError
 
 BACKLOG: Final = 128
+ADVICE: Final = "name another address in the topology, or have `mqproto run --free-ports` choose one"
+"""What to do if a node's address is not available."""
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER (on, zero seconds) that makes close() send RST and free the port at once.
 
@@ -66,14 +68,16 @@ def listen(
     *,
     kind: socket.SocketKind = socket.SOCK_STREAM,
     allow_remote: bool = False,
-    advice: str = "name another address in the topology, or have `mqproto run --free-ports` choose one",
+    advice: str = ADVICE,
     backlog: int = BACKLOG,
+    is_trial: bool = False,
 ) -> socket.socket:
     """Listen for connections or datagrams; only those from this machine, unless `allow_remote` is set.
 
     Args:
         advice: what to do if the address is not available.
         backlog: how many connections may wait until they are accepted.
+        is_trial: whether only to check that this would be possible if no other program listened there.
 
     Raises:
         UsageError: the address is not available; the text says what to do.
@@ -92,9 +96,11 @@ def listen(
         if is_stream:  # With datagrams this would let two programs share one port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        if is_stream:
+        if is_stream and not is_trial:
             listener.listen(backlog)
     except OSError as error:
+        if is_trial and error.errno == errno.EADDRINUSE:
+            return listener
         listener.close()
         trouble = {
             errno.EADDRINUSE: f"is taken by another program; stop it or {advice}",

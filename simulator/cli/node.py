@@ -12,7 +12,8 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import output
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
-from mqproto.simulator.base.program.output import DONE
+from mqproto.simulator.base.program.output import Program
+from mqproto.simulator.base.program.settings import REHEARSAL, Rehearsal
 from mqproto.simulator.cli.queues import asked_for
 from mqproto.simulator.command.options import (
     ConfigOption,
@@ -67,7 +68,7 @@ def node(
     ] = None,
     _config: ConfigOption = "",
     supervised: Annotated[bool, value(hidden=True)] = False,
-) -> int:
+) -> Program:
     """Run one queue manager, a node of a topology or a single node, in the foreground until Ctrl-C or SIGTERM.
 
     \b
@@ -75,20 +76,19 @@ def node(
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
-    from mqproto.simulator.node.node import run_node, serve
+    from mqproto.simulator.node.node import check_node, run_node, serve
     from mqproto.simulator.topology.places import Place
 
     if alone and (name or _was_said(context, "topology")):
         raise UsageError("--name is that of a node alone: leave NODE and --topology out")
     if address is not None and not alone:
         raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
-    wanted = list(map(asked_for, queues or ()))
     remote_metrics = allow_remote
     if alone:
         from mqproto.simulator.topology.alone import node_alone
 
-        found, where = node_alone(alone, directory, address)
-        place, name = Place(found, where), alone
+        makes = REHEARSAL.get() is Rehearsal.NONE
+        place, name = Place(*node_alone(alone, directory, address, makes=makes)), alone
         allow_remote = True  # Whoever gave it its address has asked for that.
     else:
         place = place_of(topology, directory)
@@ -102,18 +102,19 @@ def node(
         place = place.with_metrics(metrics, name)
     if traces:
         place = place.with_traces(traces, name)
+    meant = place.topology.with_readers(name, readers, readers_folder), name, place.directory
     run = partial(
         run_node,
-        place.topology.with_readers(name, readers, readers_folder),
-        name,
-        place.directory,
+        *meant,
         allow_remote=allow_remote,
         remote_metrics=remote_metrics,
-        queues=wanted,
+        queues=list(map(asked_for, queues or ())),
         capture=capture,
     )
-    serve(run, name, log, supervised=supervised)
-    return DONE
+    return Program(
+        partial(check_node, *meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics),
+        partial(serve, run, name, log, supervised=supervised),
+    )
 
 
 def _was_said(context: typer.Context, name: str) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from mqproto.simulator.base.program.declared import ARGUMENT
-from mqproto.simulator.base.program.output import DONE, end_with_input, run_task
+from mqproto.simulator.base.program.output import Program, end_with_input, run_task
 from mqproto.simulator.command.options import ConfigOption
 from mqproto.simulator.edges.options import GatewayOptions, SupervisedOption, TriggerOptions
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 
-def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: SupervisedOption = False) -> int:
+def gateway(
+    options: GatewayOptions, _config: ConfigOption = "", supervised: SupervisedOption = False
+) -> Program:
     """Accept messages over HTTP. POST /queues/NAME/messages gets status 200 once the message is on the node's disk.
 
     \b
@@ -29,10 +31,9 @@ def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: Sup
     """
     if supervised:
         end_with_input()
-    from mqproto.simulator.edges.gateway.run import serve
+    from mqproto.simulator.edges.gateway.run import check, serve
 
-    run_task(partial(serve, options))
-    return DONE
+    return Program(partial(check, options), partial(run_task, partial(serve, options)))
 
 
 def trigger(
@@ -40,7 +41,7 @@ def trigger(
     place: Place,
     options: TriggerOptions,
     _config: ConfigOption = "",
-) -> int:
+) -> Program:
     """Call a service once for each message of a queue, in order; retry if it fails. Ctrl-C or SIGTERM ends the trigger.
 
     A status of 200 to 299 means success. One of 400 to 499 with a JSON field `code`, or with application/problem+json,
@@ -53,7 +54,7 @@ def trigger(
     """
     if options.supervised:
         end_with_input()
-    from mqproto.simulator.edges.trigger.run import serve
+    from mqproto.simulator.edges.trigger.run import check, serve
 
-    run_task(partial(serve, place, queue, options))
-    return DONE
+    started = place, queue, options
+    return Program(partial(check, *started), partial(run_task, partial(serve, *started)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cached_property, partial, update_wrapper
@@ -13,9 +14,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program import settings
 from mqproto.simulator.base.program.declared import as_typed, value
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
-from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, Program, complain
+from mqproto.simulator.base.program.settings import REHEARSAL, Rehearsal
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
@@ -42,16 +45,20 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Take missing options from the settings file, and restart on SIGHUP if the file is valid then."""
+    """Take missing options from the settings file, and restart on SIGHUP if its program would start then."""
     if value and not context.resilient_parsing:
-        from mqproto.simulator.base.program import settings
         from mqproto.simulator.base.program.again import AGAIN
 
-        def read() -> dict[str, Any]:
-            return settings.read(settings.Chosen.of(value), context.command, context)
+        def check() -> None:
+            try:
+                REHEARSAL.set(Rehearsal.RELOAD)  # For this thread alone.
+                context.find_root().command.main(sys.argv[1:], standalone_mode=False)
+            except typer.TyperException as misuse:
+                raise UsageError(settings.plainly(misuse.format_message())) from None
 
-        context.default_map = read()
-        AGAIN.heed(read, complain)
+        context.default_map = settings.read(settings.Chosen.of(value), context.command, context)
+        if REHEARSAL.get() is Rehearsal.NONE:
+            AGAIN.heed(check, complain)
     return value
 
 
@@ -71,7 +78,14 @@ def place_of(topology: str, directory: Path | None) -> Place:
     """Return the place that the two options stand for: a topology, and the folder of its nodes' stores."""
     from mqproto.simulator.topology.places import Place
 
-    return Place.of(topology, directory)
+    try:
+        return Place.of(topology, directory)
+    except UsageError:
+        if REHEARSAL.get() is not Rehearsal.FILE or topology.endswith(".toml"):
+            raise
+    from mqproto.simulator.topology.alone import node_alone
+
+    return Place(*node_alone(topology, directory, makes=False))
 
 
 class Commands(typer.Typer):
@@ -183,6 +197,8 @@ class _Unfolded:
             if anew := "".join(run_anew(each.topology, each.directory, lacks) for each in places):
                 raise UsageError(f"{error}; start the nodes with {anew}") from None
             raise
+        if isinstance(found, Program):
+            return found.run() if REHEARSAL.get() is Rehearsal.NONE else found.check()
         return found.show(as_json=typed["as_json"]) if isinstance(found, Printout) else found
 
     @cached_property

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mqproto.simulator.base.program.declared import value
-from mqproto.simulator.base.program.output import DONE, run_task
+from mqproto.simulator.base.program.output import Program, run_task
 from mqproto.simulator.command.options import ConfigOption
 
 if TYPE_CHECKING:
@@ -40,19 +40,20 @@ def console(
     listen: ListenOption = None,
     tokens: TokensOption = None,
     _config: ConfigOption = "",
-) -> int:
+) -> Program:
     """Serve a page that shows running nodes live, until Ctrl-C.
 
     \b
     $ mqproto console
     http://127.0.0.1:9170/#token=...
     """
-    from mqproto.simulator.console.serving import PORT
+    from mqproto.simulator.console.serving import PORT, check
     from mqproto.simulator.topology.file import read_address
 
     address = None if listen is None else read_address(listen, "--listen", PORT)
-    run_task(partial(_serve, place, address, tokens))
-    return DONE
+    return Program(
+        partial(check, address, tokens), partial(run_task, partial(_serve, place, address, tokens))
+    )
 
 
 @asynccontextmanager

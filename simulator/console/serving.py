@@ -23,7 +23,7 @@ from mqproto.simulator.console.routemap import key_of
 from mqproto.simulator.console.state import State
 from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.console.watch import NodeWatch, Sample
-from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.gateway.tokens import TokenFile, Tokens
 from mqproto.simulator.rig.byhand import Deed, asked
 from mqproto.simulator.topology.places import Place
 
@@ -93,7 +93,18 @@ async def serve_console(
             task_status.started(f"http://{where}:{port}/#token={guard.token}")
 
 
-def _listening(address: tuple[str, int] | None) -> socket.socket:
+def check(address: tuple[str, int] | None, tokens: Path | None) -> None:
+    """Check that a console could be served at an address, with the tokens of a file.
+
+    Raises:
+        UsageError: it could not.
+    """
+    if tokens:
+        Tokens.read(tokens, str)
+    _listening(address, is_trial=True).close()
+
+
+def _listening(address: tuple[str, int] | None, *, is_trial: bool = False) -> socket.socket:
     """Listen on this machine.
 
     Raises:
@@ -102,7 +113,7 @@ def _listening(address: tuple[str, int] | None) -> socket.socket:
     host, port = address or (HOST, PORT)
     check_address(host, port)
     try:
-        return listen(host, port, advice=ADVICE)
+        return listen(host, port, advice=ADVICE, is_trial=is_trial)
     except UsageError:
         if address is not None:
             raise

@@ -11,8 +11,8 @@ import resource
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,12 +34,12 @@ from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.extras import build, to_install
 from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.repeats import Repeats
-from mqproto.simulator.base.sockets import BACKLOG, listen
+from mqproto.simulator.base.sockets import ADVICE, BACKLOG, listen
 from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
 from mqproto.simulator.base.tap import Recording
 from mqproto.simulator.base.traces.context import sampled_in
 from mqproto.simulator.base.traces.starting import tracing
-from mqproto.simulator.node.clients.readers import listening_for_readers
+from mqproto.simulator.node.clients.readers import listening_for_readers, number_of
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
 from mqproto.simulator.node.indoubt import InDoubtList, list_in_doubt
@@ -417,12 +417,8 @@ async def run_node(
             that is something else or cannot be written.
     """
     node = topology.node_named(name)
-    certificates = certificates_of(topology, node)
     directory = directory or places.default_directory(topology)
-    if places.is_for_readers(directory, node.name):
-        raise UsageError(
-            f"{directory} is for those who may only look: leave --directory out, or name the stores'"
-        )
+    certificates, guard = _prepared(topology, node, directory)
     view, clock = NodeDirectory(topology, node), Clock()
     lines = node_log(log or sys.stderr, node.name)
     async with AsyncExitStack() as held:
@@ -441,7 +437,6 @@ async def run_node(
         doubt = None
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
-        guard = guard_of(topology, node, directory)
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
         running = RunningNode(view, store, lines, clock, recording, certificates, guard, tracer)
@@ -460,6 +455,51 @@ async def run_node(
         lines.info("stopped")
 
 
+def _prepared(
+    topology: Topology, node: Node, directory: Path
+) -> tuple[Certificates | None, NodeGuard | None]:
+    """Return the certificates and keys of a node.
+
+    Raises:
+        UsageError: a certificate or key is unusable, or the directory is not for stores.
+    """
+    if places.is_for_readers(directory, node.name):
+        raise UsageError(
+            f"{directory} is for those who may only look: leave --directory out, or name the stores'"
+        )
+    return certificates_of(topology, node), guard_of(topology, node, directory)
+
+
+def check_node(
+    topology: Topology,
+    name: str,
+    directory: Path,
+    files: Iterable[Path | None],
+    *,
+    allow_remote: bool,
+    remote_metrics: bool,
+) -> None:
+    """Check that a node can start with these arguments of `run_node`.
+
+    Args:
+        files: files that it will write, apart from its store.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    node = topology.node_named(name)
+    _prepared(topology, node, directory)
+    for file in filter(None, files):
+        if not file.absolute().parent.is_dir():
+            raise UsageError(
+                f"{file} cannot be opened, for its folder is not there: make it, or name another file"
+            )
+    if node.readers:
+        number_of(node.readers)
+    with ExitStack() as held:
+        _over_network(held, node, allow_remote, remote_metrics, is_trial=True)
+
+
 def _listening(
     held: AsyncExitStack, view: NodeDirectory, directory: Path, allow_remote: bool, scrapes_remote: bool
 ) -> NodeSockets:
@@ -473,24 +513,42 @@ def _listening(
         UsageError: an address is taken, or listening there is not allowed.
     """
     node, topology = view.node, view.topology
-    neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
-    for_tls = for_readers = for_scrapes = None
-    if node.tls is not None:
-        for_tls = held.enter_context(closing(listen(*node.tls.address, allow_remote=allow_remote)))
-    pings, unanswered = ping_port(node, allow_remote=allow_remote)
-    if pings is not None:
-        held.enter_context(closing(pings))
+    neighbours, for_tls, pings, for_scrapes, unanswered = _over_network(
+        held, node, allow_remote, scrapes_remote
+    )
+    for_readers = None
     clients = held.enter_context(places.listening(places.socket_path(directory, node.name), BACKLOG))
     if node.readers:
         file = directory / f"{node.name}.toml" if [*topology.nodes] == [topology.name] else None
         readers = listening_for_readers(node.readers, _readers_folder(node), node.name, file)
         for_readers = held.enter_context(readers)
+    return NodeSockets(neighbours, clients, pings, for_tls, for_readers, for_scrapes, unanswered)
+
+
+def _over_network(
+    held: ExitStack | AsyncExitStack,
+    node: Node,
+    allow_remote: bool,
+    scrapes_remote: bool,
+    *,
+    is_trial: bool = False,
+) -> tuple[socket.socket, socket.socket | None, socket.socket | None, socket.socket | None, str]:
+    """Open the sockets for other machines: see `_listening`. In a trial, they only could be opened."""
+
+    def opened(address: tuple[str, int], remote: bool, advice: str = ADVICE) -> socket.socket:
+        found = listen(*address, allow_remote=remote, advice=advice, is_trial=is_trial)
+        return held.enter_context(closing(found))
+
+    neighbours = opened(node.address, allow_remote)
+    for_tls = None if node.tls is None else opened(node.tls.address, allow_remote)
+    pings, unanswered = ping_port(node, allow_remote=allow_remote, is_trial=is_trial)
+    if pings is not None:
+        held.enter_context(closing(pings))
+    for_scrapes = None
     if node.metrics is not None:
         _check_metrics()
-        advice = "name another with --metrics"
-        scraped = listen(*node.metrics, allow_remote=scrapes_remote, advice=advice)
-        for_scrapes = held.enter_context(closing(scraped))
-    return NodeSockets(neighbours, clients, pings, for_tls, for_readers, for_scrapes, unanswered)
+        for_scrapes = opened(node.metrics, scrapes_remote, "name another with --metrics")
+    return neighbours, for_tls, pings, for_scrapes, unanswered
 
 
 def _readers_folder(node: Node) -> Path:

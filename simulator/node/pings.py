@@ -152,7 +152,7 @@ class PingPort:
             self._recording.datagram(source, destination, datagram)
 
 
-def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, str]:
+def ping_port(node: Node, *, allow_remote: bool, is_trial: bool = False) -> tuple[socket.socket | None, str]:
     """Return the socket for a node's answers, and the reason if the usual port is not available.
 
     Raises:
@@ -161,7 +161,9 @@ def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, 
     if not node.settings.answer_pings:
         return None, ""
     try:
-        return listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote), ""
+        kind = socket.SOCK_DGRAM
+        found = listen(*node.ping_address, kind=kind, allow_remote=allow_remote, is_trial=is_trial)
+        return found, ""
     except UsageError as error:
         if node.ping is not None:
             raise

@@ -15,19 +15,20 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.errors import TopologyError
-from mqproto.simulator.topology.file import load, read_address, shipped, state_folder, written_address
+from mqproto.simulator.topology.file import load, parse, read_address, shipped, state_folder, written_address
 from mqproto.simulator.topology.model import Topology
 from mqproto.simulator.topology.nodes import DEFAULT_PORT, NODE_NAME
 
 DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 
-def node_alone(name: str, directory: Path | None = None, address: str | None = None) -> tuple[Topology, Path]:
+def node_alone(
+    name: str, directory: Path | None = None, address: str | None = None, *, makes: bool = True
+) -> tuple[Topology, Path]:
     """Return the topology of a standalone node, and the folder of its file and store.
 
-    The folder and the file are created if they are missing.
-
     Args:
+        makes: whether to create the folder and the file if they are missing.
         address: the `HOST` or `HOST:PORT` at which to listen; by default, a new node gets 127.0.0.1:1801.
 
     Raises:
@@ -43,11 +44,13 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
     directory = state_folder(name) if directory is None else directory
     wanted = None if address is None else read_address(address, "--address")
     path = directory / f"{name}.toml"
-    if not path.exists():
+    is_there = path.exists()
+    host, port = wanted or read_address(DEFAULT_ADDRESS, "")
+    text = _TEXT.format(name=name, guid=str(uuid.uuid4()).upper(), address=written_address(host, port))
+    if makes and not is_there:
         places.make(directory)
-        host, port = wanted or read_address(DEFAULT_ADDRESS, "")
-        _write(path, name, written_address(host, port))
-    topology = load(path)
+        _write(path, text)
+    topology = load(path) if makes or is_there else parse(text, path.name)
     if [*topology.nodes] != [name]:
         raise TopologyError(
             f"{path} is of {', '.join(topology.nodes)}, and not of {name} alone; name a directory"
@@ -60,12 +63,17 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
     return topology, directory
 
 
-def _write(path: Path, name: str, address: str) -> None:
+_TEXT: Final = """\
+# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py
+[node]
+name = "{name}"
+guid = "{guid}"
+address = "{address}"
+"""
+
+
+def _write(path: Path, text: str) -> None:
     """Make the file, complete and private to its owner, unless another process makes it first."""
-    text = (
-        f"# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py\n"
-        f'[node]\nname = "{name}"\nguid = "{str(uuid.uuid4()).upper()}"\naddress = "{address}"\n'
-    )
     part = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,8 +1,8 @@
 """SIGHUP makes the program read its settings again and restart with them, in the same process.
 
 The program ends as it does after SIGTERM, once its work is finished, and starts as it was first started. So a setting
-can take effect in only one way, and never in part. If the settings are invalid, they are refused, and the program
-continues.
+can take effect in only one way, and never in part. The new settings are checked first, as far as that is possible
+while the program runs. If they are invalid, they are refused, and the program continues.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -37,30 +38,36 @@ class Again:
     def __init__(self) -> None:
         self.is_heeded = False
         self._is_asked = False
+        self._checking = threading.Lock()
 
     def heed(self, check: Callable[[], object], complain: Callable[[str], None]) -> None:
         """Restart when SIGHUP arrives.
 
         Args:
-            check: raises an MqprotoError if the settings are not valid.
+            check: raises an error if the settings are not valid. It runs in a thread, because it may take a while.
             complain: called with a line that says why nothing has changed.
         """
 
-        def heard(_number: int, _frame: FrameType | None) -> None:
-            if self._is_asked:
-                return  # The restart will read later changes as well.
-            try:
-                check()
-            except MqprotoError as error:
-                complain(f"SIGHUP: {error}; nothing has changed")
-                return
-            self._is_asked = True
+        def examine() -> None:
+            with self._checking:
+                if self._is_asked:
+                    return  # The restart will read later changes as well.
+                try:
+                    check()
+                except Exception as error:  # Whatever it is, the program goes on.
+                    said = str(error) if isinstance(error, MqprotoError | OSError) else repr(error)
+                    complain(f"SIGHUP: {said}; nothing has changed")
+                    return
+                self._is_asked = True
             tell(
                 "RELOADING=1",
                 f"MONOTONIC_USEC={time.monotonic_ns() // MICROSECOND_NS}",
                 *silent_for(START_S),
             )
             os.kill(os.getpid(), signal.SIGTERM)
+
+        def heard(_number: int, _frame: FrameType | None) -> None:
+            threading.Thread(target=examine, name="settings", daemon=True).start()
 
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         signal.signal(signal.SIGHUP, heard)

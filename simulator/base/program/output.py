@@ -67,6 +67,17 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+class Program(NamedTuple):
+    """A program that runs until a signal ends it. A command returns this, so that its settings can also be checked.
+
+    check: raises an error if the program would refuse to start. It changes nothing, even while the program runs.
+    run: runs the program.
+    """
+
+    check: Callable[[], object]
+    run: Callable[[], object]
+
+
 class Printout(NamedTuple):
     """The output of a command, and its exit status. A command that returns this has the option --json.
 

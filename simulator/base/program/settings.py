@@ -15,15 +15,31 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from difflib import get_close_matches
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import typer
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import MqprotoError, UsageError
 
 CONFIG: Final = "config"
+
+
+class Rehearsal(Enum):
+    """How far the settings of a command are only checked, so that nothing is started or made."""
+
+    NONE = auto()
+    """The command runs."""
+    RELOAD = auto()
+    """Everything is checked that can be checked while the program runs."""
+    FILE = auto()
+    """The same, but nodes alone may be named that are not there, or only for those who name another directory."""
+
+
+REHEARSAL: Final = ContextVar("REHEARSAL", default=Rehearsal.NONE)
 RENAMED: Final = {
     "mqproto analyse --packages": "conf spark.jars.packages=GROUP:NAME:VERSION",
     "mqproto console --at": "listen",
@@ -99,7 +115,7 @@ def topology_of(chosen: Chosen, kind: str) -> str:
 
 
 def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
-    """Check all settings in a file. Return the names of its tables, such as `node` or `trigger.billing`.
+    """Check all settings in a file as their programs do. Return the file's tables, such as `node` or `trigger.billing`.
 
     Args:
         commands: the commands that take their settings from a file.
@@ -112,6 +128,7 @@ def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
         if kind not in commands:
             raise UsageError(f"{path}: nothing takes settings from [{kind}]{_perhaps(kind, commands)}")
     found = []
+    REHEARSAL.set(Rehearsal.FILE)
     for kind in document:
         for name, table in _tables(document, kind, path):
             where, command = _where(path, kind, name), commands[kind]
@@ -119,6 +136,11 @@ def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
             for key, parameter in _parameters(command, context):
                 if parameter.required and parameter.name not in given:
                     raise UsageError(f"{where}: {key} is needed")
+            try:
+                with command.make_context(kind, [], default_map=given) as rehearsed:
+                    command.invoke(rehearsed)
+            except MqprotoError as error:
+                raise UsageError(f"{where}: {error}") from None
             found.append(f"{kind}.{name}" if name else kind)
     if not found:
         raise UsageError(f"{path} has no settings: write [{']; or ['.join(commands)}]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextvars import copy_context
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -82,6 +83,6 @@ def check(
     for command in CONFIGURED.values():
         app.command()(command)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    for found in settings.check(file, commands, context):
+    for found in copy_context().run(settings.check, file, commands, context):
         print(f"{file}: {found}")
     return DONE

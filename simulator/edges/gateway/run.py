@@ -6,12 +6,13 @@ import ipaddress
 import re
 import resource
 import socket
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -24,6 +25,7 @@ from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.program.manager import keep_telling
+from mqproto.simulator.base.program.output import run_task
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.traces.asked import checked_collector
 from mqproto.simulator.base.traces.starting import edge_traces
@@ -39,6 +41,7 @@ from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, history_known_to, owner_in
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.history.databases import engine_for, parsed
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.options import GatewayOptions
@@ -77,23 +80,17 @@ async def run_gateway(
         StoreError: the journal is not available, or another gateway has it.
         HistoryError: the document history is not available.
     """
-    topology, directory = options.place.topology, options.place.directory
-    metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
-    collector = checked_collector(options.traces) if options.traces else ""
-    node = topology.node_named(options.node).name
-    who = f"{node} {options.name}"
-    lines = node_log(log or sys.stderr, who)
-    names = QueueNames(options.place, node)
-    await names.topology()
-    policy = _policy(options, names, node, lines)
-    secrets = secrets_in(options.callback_secrets) if options.callback_secrets else ()
-    tls = tls_of(options.tls_certificate, options.tls_key, options.tls_clients)
+    directory = options.place.directory
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
+    node = options.place.topology.node_named(options.node).name
+    who = f"{node} {options.name}"
+    lines = node_log(log or sys.stderr, who)
+    url = options.history or places.history_url(directory)
+    names, policy, secrets, tls, metrics, collector = await _prepared(options, node, lines, url)
     places.make(directory)
     journal = directory / f"{called(node, options.name)}.journal"
     owner = owner_in(journal)
-    url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
         listener = held.enter_context(closing(_listening(options)))
         traces = await held.enter_async_context(edge_traces(collector, who, lines))
@@ -132,6 +129,53 @@ async def run_gateway(
             await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
         nursery.cancel_scope.cancel()
+
+
+class _GatewayParts(NamedTuple):
+    """What the options stand for."""
+
+    names: QueueNames
+    policy: ProducerPolicy
+    secrets: tuple[bytes, ...]
+    tls: ssl.SSLContext | None
+    metrics: tuple[str, int] | None
+    collector: str
+
+
+async def _prepared(
+    options: GatewayOptions, node: str, log: FilteringBoundLogger, history: str
+) -> _GatewayParts:
+    """Return what the options stand for.
+
+    Raises:
+        UsageError: an option is not valid.
+    """
+    called(node, options.name)  # Refuses a name that is none.
+    names = QueueNames(options.place, node)
+    await names.topology()
+    engine_for(parsed(history))
+    return _GatewayParts(
+        names,
+        _policy(options, names, node, log),
+        secrets_in(options.callback_secrets) if options.callback_secrets else (),
+        tls_of(options.tls_certificate, options.tls_key, options.tls_clients),
+        read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None,
+        checked_collector(options.traces) if options.traces else "",
+    )
+
+
+def check(options: GatewayOptions) -> None:
+    """Check that a gateway can start with these options.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    node = options.place.topology.node_named(options.node).name
+    history = options.history or places.history_url(options.place.directory)
+    found = run_task(partial(_prepared, options, node, node_log(sys.stderr, node), history))
+    _listening(options, is_trial=True).close()
+    if found.metrics is not None:
+        listen(*found.metrics, allow_remote=options.allow_remote, is_trial=True).close()
 
 
 def _recovery(
@@ -284,7 +328,7 @@ def _make_room(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def _listening(options: GatewayOptions) -> socket.socket:
+def _listening(options: GatewayOptions, *, is_trial: bool = False) -> socket.socket:
     """Listen at the address that the options give.
 
     Raises:
@@ -301,6 +345,5 @@ def _listening(options: GatewayOptions) -> socket.socket:
             f"{host}:{port} can be reached from outside, where anybody could send messages: type --tokens FILE, "
             "which mqproto tokens make writes, or --tls-clients CA"
         )
-    return listen(
-        host, port, allow_remote=options.allow_remote, advice="name another with --listen", backlog=BACKLOG
-    )
+    remote, advice = options.allow_remote, "name another with --listen"
+    return listen(host, port, allow_remote=remote, advice=advice, backlog=BACKLOG, is_trial=is_trial)

@@ -20,13 +20,15 @@ from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.program.manager import keep_telling
-from mqproto.simulator.base.program.output import complain
+from mqproto.simulator.base.program.output import complain, run_task
+from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.traces.asked import checked_collector, shown
 from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.client.live import as_it_is, those_away
 from mqproto.simulator.edges.firstfailures import PATIENCE_S, on_screen, say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
+from mqproto.simulator.edges.history.databases import engine_for, parsed
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
@@ -77,15 +79,9 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
             this name is already running.
         HistoryError: the history is not available.
     """
-    metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
-    collector = checked_collector(options.traces) if options.traces else ""
-    parallel = options.parallel or (8 if options.policy.group_by else 1)
     async with AsyncExitStack() as held:
-        consumer = await _consumer(held, options, parallel)
-        resolver = await _resolver(held, options, parallel)
-        if options.hook:
-            url_of_http(options.hook)
-        place, node, local, policy = await _meant(place, queue, replace(options.policy, parallel=parallel))
+        metrics, collector, consumer, resolver, policy = await _prepared(held, options)
+        place, node, local, policy = await _meant(place, queue, policy)
         made = "" if options.policy.error_queue else error_queue_of(local)
         policy = replace(policy, error_queue=made or policy.error_queue)
         places.make(place.directory)
@@ -128,6 +124,57 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
                 nursery.start_soon(say_why_it_waits, ready, start, path)
                 await trigger.run()
                 nursery.cancel_scope.cancel()
+
+
+class _TriggerParts(NamedTuple):
+    """What the options stand for."""
+
+    metrics: tuple[str, int] | None
+    collector: str
+    consumer: Callee
+    resolver: Resolver | None
+    policy: Policy
+
+
+async def _prepared(held: AsyncExitStack, options: TriggerOptions) -> _TriggerParts:
+    """Return what the options stand for, as far as that needs no node.
+
+    Raises:
+        UsageError: an option is not valid.
+    """
+    called("", options.name)  # Refuses a name that is none.
+    if options.hook:
+        url_of_http(options.hook)
+    if options.history not in ("", NONE):
+        engine_for(parsed(options.history))
+    parallel = options.parallel or (8 if options.policy.group_by else 1)
+    return _TriggerParts(
+        read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None,
+        checked_collector(options.traces) if options.traces else "",
+        await _consumer(held, options, parallel),
+        await _resolver(held, options, parallel),
+        replace(options.policy, parallel=parallel),
+    )
+
+
+def check(place: Place, queue: str, options: TriggerOptions) -> None:
+    """Check that a trigger can start with these options. A node that is not running is not waited for.
+
+    Raises:
+        UsageError: it cannot.
+    """
+
+    async def prepare() -> None:
+        async with AsyncExitStack() as held:
+            found = await _prepared(held, options)
+            if options.hook_secrets:
+                secrets_in(options.hook_secrets)
+            with trio.move_on_after(PATIENCE_S):
+                await _meant(place, queue, found.policy)
+            if found.metrics is not None:
+                listen(*found.metrics, allow_remote=options.allow_remote, is_trial=True).close()
+
+    run_task(prepare)
 
 
 async def _start_metrics(
@@ -321,6 +368,8 @@ async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
         for name, target in targets.items():
             if target.queue is None or not target.queue.transactional:
                 raise UsageError(f"{name} takes no copies: name a transactional queue")
+            if (target.node.name, target.local_name) == (node, local):
+                raise UsageError(f"{name} is the queue of the trigger itself: name another one for copies")
         return Meant(now, node, local, _named_at(now, node, policy))
 
 

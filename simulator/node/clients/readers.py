@@ -69,7 +69,7 @@ def listening_for_readers(
     """
     path = places.reading_socket(folder, node)
     places.check_length(path, "name a shorter --readers-folder")
-    number = _number_of(group)
+    number = number_of(group)
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             _prepare(folder, number, path)
@@ -123,7 +123,7 @@ def _give(path: Path, group: int, mode: int) -> None:
     path.chmod(mode)
 
 
-def _number_of(group: str) -> int:
+def number_of(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:

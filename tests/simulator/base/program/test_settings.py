@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import settings
+from mqproto.simulator.base.program.again import AGAIN
 from mqproto.simulator.cli.cli import command_named
 from mqproto.simulator.cli.service.command import CONFIGURED
 from tests.simulator.typed import in_process
@@ -103,6 +104,58 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
         assert (done.status, done.complaint) == (2, complaint)
     done = in_process("config", "check", tmp_path / "none")
     assert (done.status, done.complaint.endswith("No such file or directory; name a TOML file")) == (2, True)
+
+
+G = '[gateway]\nnode = "sender"\n'
+T = '[trigger]\nqueue = "orders"\n'
+HTTP = 'url = "http://127.0.0.1/"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (f'{G}listen = "127.0.0.1:99999"', "has no port from 1 to 65535"),
+        (f'{G}listen = "0.0.0.0:80"', "ask for that with --allow-remote"),
+        (f'{G}listen = "foo"', "foo is not an IP address"),
+        (f'{G}listen = "0.0.0.0:80"\nallow-remote = true', "type --tokens FILE"),
+        (f'{G}history = "mysql://x"', "no document history is kept in mysql"),
+        (f'{G}tokens = "/nonexistent"', "/nonexistent: No such file or directory"),
+        (f'{G}key-header = "bad header"', "a header has letters, digits and -"),
+        (f'{G}callback = "x"', "'x' is not a URL of HTTP"),
+        (f'{G}tls-certificate = "/nonexistent"\ntls-key = "/nonexistent"', "/nonexistent: No such file"),
+        (f'{G}metrics = "0.0.0.0"', "ask for that with --allow-remote"),
+        (f'{G}name = "a b"', "files are called so"),
+        (f'{T}url = "ftp://x"', "is not a URL of HTTP"),
+        (f'{T}url = ""', "say who is to be called"),
+        (T, "say who is to be called"),
+        (f'{T}{HTTP}call = "nosuch:f"', "say who is to be called"),
+        (f'{T}call = "nosuch:f"', "'nosuch:f' is not available"),
+        (f'{T}{HTTP}history = "mysql://x"', "no document history is kept in mysql"),
+        ('[node]\nnode = "sender"\nqueue = ["x:foo"]', "--queue 'x:foo': write a queue's name"),
+        (
+            '[node]\nname = "other"\naddress = "127.9.8.7"\nmetrics = "0.0.0.0"',
+            "ask for that with --allow-remote",
+        ),
+        ('[node]\nname = "ä"', "a node's name has up to 63 letters"),
+        ('[node]\nname = "other"\naddress = "no.such.host.invalid"', "no computer is called no.such.host"),
+        ('[node]\nnode = "sender"\nlog = "/nonexistent/n.log"', "/nonexistent/n.log cannot be opened"),
+        ('[console]\nlisten = "0.0.0.0:9170"', "a console is for this machine"),
+    ],
+)
+def test_what_a_program_refuses_at_its_start_a_check_refuses_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
+) -> None:
+    monkeypatch.setattr(AGAIN, "heed", lambda *_: None)
+    file = tmp_path / "f.toml"
+    file.write_text(f"{text}\n", "utf-8")
+    kind = text[1:].partition("]")[0]
+    checked = in_process("config", "check", file)
+    assert (checked.status, checked.complaint.startswith(f"{file}: [{kind}]: ")) == (2, True), checked.err
+    assert complaint in checked.complaint
+    assert [*tmp_path.iterdir()] == [file], "a check makes nothing"
+    started = in_process(kind, "--config", file, "--directory", tmp_path / "stores")
+    assert started.status == 2
+    assert complaint in started.complaint
 
 
 def test_what_may_stand_in_a_file_is_what_help_names() -> None:

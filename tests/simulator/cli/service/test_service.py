@@ -34,7 +34,7 @@ from tests.programs import needs
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.edges.trigger.test_run import running_trigger
 from tests.simulator.edges.trigger.test_trigger import TOPOLOGY
-from tests.simulator.gateways import GatewayProcess, options_for
+from tests.simulator.gateways import GatewayProcess, options_for, written_tokens
 from tests.simulator.running import running
 from tests.simulator.typed import COMMAND, in_process
 from tests.test_readme import readmes
@@ -107,6 +107,11 @@ def test_a_node_tells_how_it_is_and_begins_again_with_other_settings(
         assert node.stderr is not None
         complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
         assert "no such setting is known; did you mean 'queue'?; nothing has changed" in complaint
+        for refused in ('queue = ["x:foo"]', 'metrics = "0.0.0.0"', f'log = "{tmp_path}/none/log"'):
+            write(refused)
+            node.send_signal(signal.SIGHUP)
+            complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
+            assert complaint.endswith("; nothing has changed\n")
         write('queue = ["second"]')
         node.send_signal(signal.SIGHUP)
         told = [state for state in manager.until("READY=1") if state != "WATCHDOG=1"]
@@ -194,6 +199,50 @@ def test_units_have_what_hardens_and_no_word_twice() -> None:
         assert f"\n{wanted}\n" in out
 
 
+@pytest.mark.long
+async def test_a_gateway_and_a_trigger_refuse_settings_with_which_they_would_not_start(
+    manager: Manager, tmp_path: Path
+) -> None:
+    file, settings = tmp_path / "desk.toml", tmp_path / "mqproto.toml"
+    topology = parse(TOPOLOGY, "desk.toml").with_free_ports()
+    file.write_text(TOPOLOGY)
+    refused = {
+        "gateway": (
+            'node = "desk"\nlisten = "127.0.0.1:0"\n',
+            [
+                'history = "mysql://x"',
+                'tokens = "/nonexistent"',
+                'key-header = "bad header"',
+                'metrics = "0.0.0.0"',
+            ],
+        ),
+        "trigger": (
+            'queue = "orders"\nurl = "http://127.0.0.1:9/"\n',
+            ['call = "x:f"', 'error-queue = "desk\\\\x"'],
+        ),
+    }
+
+    def reload(kind: str, good: str, bad: list[str]) -> None:
+        good = f'[{kind}]\ntopology = "{file}"\ndirectory = "{tmp_path}"\n{good}'
+        settings.write_text(good)
+        with started(manager, kind, "--config", settings) as program:
+            manager.until("READY=1")
+            assert program.stderr is not None
+            for line in (*bad, "topology ="):
+                settings.write_text(good + line)
+                program.send_signal(signal.SIGHUP)
+                complaint = next(line for line in program.stderr if line.startswith("mqproto: SIGHUP"))
+                assert complaint.endswith("; nothing has changed\n")
+            settings.write_text(good)
+            program.send_signal(signal.SIGHUP)
+            manager.until("RELOADING=1")
+            manager.until("READY=1")
+
+    async with running(topology, "desk", tmp_path):
+        for kind, (good, bad) in refused.items():
+            await trio.to_thread.run_sync(reload, kind, good, bad)
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "topology"),
     [
@@ -239,9 +288,13 @@ def test_there_is_no_unit_for_what_is_no_service() -> None:
 
 
 def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
+    tokens = written_tokens(tmp_path, shop='queues = ["*"]')
     file, shown = tmp_path / "mqproto.toml", set[str]()
     for text in (block for readme in readmes() for block in settings_in(readme)):
-        file.write_text(text)
+        # A check is for the machine on which the programs run.
+        file.write_text(
+            text.replace("/etc/mqproto/tokens.toml", str(tokens)).replace("10.0.0.5", "127.0.0.5")
+        )
         done = in_process("config", "check", file)
         assert done.status == 0, done.err
         shown |= {line.rpartition(": ")[2].partition(".")[0] for line in done.out.splitlines()}
