@@ -89,7 +89,9 @@ def listen(
     except (OSError, UnicodeError):
         raise UsageError(f"no computer is called {host}: give an address") from None
     if not allow_remote and not ipaddress.ip_address(address[0]).is_loopback:
-        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
+        raise UsageError(
+            f"{where} can be reached from outside: `mqproto node`, gateway and trigger take --allow-remote"
+        )
     listener = socket.socket(family, kind)
     try:
         listener.setblocking(False)

@@ -88,7 +88,7 @@ async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
 @pytest.mark.parametrize(
     ("host", "port", "error"),
     [
-        ("0.0.0.0", 1, "0.0.0.0:1 can be reached from outside: ask for that with --allow-remote"),
+        ("0.0.0.0", 1, "from outside: `mqproto node`, gateway and trigger take --allow-remote"),
         ("a..b", 1, "no computer is called a..b: give an address"),
         ("192.0.2.1", 1, "192.0.2.1:1 is not an address of this machine; name another"),
         (HOST, 0, "is taken by another program; stop it or name another"),

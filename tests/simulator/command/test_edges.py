@@ -76,7 +76,7 @@ def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--listen", "0.0.0.0:80"], "can be reached from outside: ask for that with --allow-remote"),
+        (["--listen", "0.0.0.0:80"], "can be reached from outside: `mqproto node`, gateway and"),
         (["--listen", "127.0.0.1:x"], "--listen: '127.0.0.1:x' has no port from 1 to 65535"),
         (["--tokens", "nothing"], "nothing: No such file or directory; name a file with the tokens"),
         (["--history", "oracle://x"], "its URL is sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"),

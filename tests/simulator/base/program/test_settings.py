@@ -115,7 +115,7 @@ HTTP = 'url = "http://127.0.0.1/"\n'
     ("text", "complaint"),
     [
         (f'{G}listen = "127.0.0.1:99999"', "has no port from 1 to 65535"),
-        (f'{G}listen = "0.0.0.0:80"', "ask for that with --allow-remote"),
+        (f'{G}listen = "0.0.0.0:80"', "gateway and trigger take --allow-remote"),
         (f'{G}listen = "foo"', "foo is not an IP address"),
         (f'{G}listen = "0.0.0.0:80"\nallow-remote = true', "type --tokens FILE"),
         (f'{G}history = "mysql://x"', "no document history is kept in mysql"),
@@ -123,7 +123,7 @@ HTTP = 'url = "http://127.0.0.1/"\n'
         (f'{G}key-header = "bad header"', "a header has letters, digits and -"),
         (f'{G}callback = "x"', "'x' is not a URL of HTTP"),
         (f'{G}tls-certificate = "/nonexistent"\ntls-key = "/nonexistent"', "/nonexistent: No such file"),
-        (f'{G}metrics = "0.0.0.0"', "ask for that with --allow-remote"),
+        (f'{G}metrics = "0.0.0.0"', "gateway and trigger take --allow-remote"),
         (f'{G}name = "a b"', "files are called so"),
         (f'{T}url = "ftp://x"', "is not a URL of HTTP"),
         (f'{T}url = ""', "say who is to be called"),
@@ -134,7 +134,7 @@ HTTP = 'url = "http://127.0.0.1/"\n'
         ('[node]\nnode = "sender"\nqueue = ["x:foo"]', "--queue 'x:foo': write a queue's name"),
         (
             '[node]\nname = "other"\naddress = "127.9.8.7"\nmetrics = "0.0.0.0"',
-            "ask for that with --allow-remote",
+            "gateway and trigger take --allow-remote",
         ),
         ('[node]\nname = "ä"', "a node's name has up to 63 letters"),
         ('[node]\nname = "other"\naddress = "no.such.host.invalid"', "no computer is called no.such.host"),

@@ -330,7 +330,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"listen": "0.0.0.0:0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
+        ({"listen": "0.0.0.0:0"}, "0.0.0.0:0 can be reached from outside: `mqproto node`, gateway and"),
         ({"listen": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
         ({"listen": "localhost"}, "localhost is not an IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
