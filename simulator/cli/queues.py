@@ -34,12 +34,12 @@ QueueArgument = Annotated[str, ARGUMENT, r"A queue such as orders, 'shop\orders'
 class Properties:
     """The properties that a user wants for a queue; None stands for the default, or for no change."""
 
-    quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for no limit.", value(min=0)] = (
-        None
-    )
+    quota_kb: Annotated[
+        int | None, "The limit for its messages, in KiB; 0 for no limit.", value(min=0, max=2**32 - 1)
+    ] = None
     journal: Annotated[bool | None, "Whether received messages are copied to its journal."] = None
     journal_quota_kb: Annotated[
-        int | None, "The limit for its journal, in KiB; 0 for no limit.", value(min=0)
+        int | None, "The limit for its journal, in KiB; 0 for no limit.", value(min=0, max=2**32 - 1)
     ] = None
     strangers: Annotated[bool | None, "Whether anyone from outside the topology may send to it."] = None
     authenticated: Annotated[bool | None, "Whether it accepts only signed messages."] = None

@@ -184,9 +184,9 @@ class _Queue(msgspec.Struct):
     transactional: bool = False
     id: Annotated[int, msgspec.Meta(ge=FIRST_IDENTIFIER, lt=2**32)] | None = None
     public: str | bool = False
-    quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    quota_kb: Annotated[int, msgspec.Meta(ge=1, lt=2**32)] | None = None
     journal: bool = False
-    journal_quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    journal_quota_kb: Annotated[int, msgspec.Meta(ge=1, lt=2**32)] | None = None
     strangers: bool = False
     authenticated: bool = False
     privacy: str = OPTIONAL

@@ -260,6 +260,8 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
             ("create ' word'", " word: a queue name neither begins nor ends with a space"),
             ("create 'system$;deadxact'", "the system's queues cannot be made"),
             ("create bank\\\\orders", "shop has no node 'bank'"),
+            (f"create q --quota-kb {2**32}", "must be less than or equal to 4294967295"),
+            (f"set orders --journal-quota-kb {10**20}", "must be less than or equal to 4294967295"),
             ("create q --journal-quota-kb 5", "journal_quota_kb bounds no journal"),
             ("set ordres --journal", "did you mean 'orders'?"),
             ("delete ordres", "did you mean 'orders'?"),

@@ -291,6 +291,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ("[node.a.queue.q]\nid = 16\n[node.a.queue.r]\nid = 16", "q and r of a have one id; change one"),
         ("[node.a.queue.q]\n[node.a.queue.Q]", "q and Q of a have one name; change one"),
         ("[node.a.queue.q]\nquota_kb = 0", "node.a.queue.q.quota_kb: expected int >= 1"),
+        (f"[node.a.queue.q]\nquota_kb = {2**32}", "node.a.queue.q.quota_kb: expected int <= 4294967295"),
         ("[node.a.queue.q]\nquota = 8", "node.a.queue.q: unknown key 'quota'; did you mean 'quota_kb'?"),
         (
             "[node.a.queue.q]\njournal_quota_kb = 8",

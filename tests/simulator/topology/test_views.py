@@ -36,9 +36,9 @@ def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
         name=st.just("q"),
         identifier=st.integers(16, 2**32 - 1),
         transactional=st.booleans(),
-        quota_kb=st.none() | st.integers(1, 2**40),
+        quota_kb=st.none() | st.integers(1, 2**32 - 1),
         journal=st.just(True),
-        journal_quota_kb=st.none() | st.integers(1, 2**40),
+        journal_quota_kb=st.none() | st.integers(1, 2**32 - 1),
         strangers=st.booleans(),
     )
 )
