@@ -73,6 +73,8 @@ NO_PASSWORD: Final = (
     "HOST:PORT:DATABASE:USER:PASSWORD into ~/.pgpass, or into the file that PGPASSFILE names, which only you may read"
 )
 
+SURROGATES: Final = re.compile("[\ud800-\udfff]")
+"""Matches an argument that is not in UTF-8: Python keeps its other bytes as surrogates."""
 TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -422,6 +424,9 @@ def run_command(arguments: list[str]) -> int:
             complain(advice)
             return MISUSE
         inner = only_one(bug)
+        if isinstance(inner, UnicodeError) and (odd := [*filter(SURROGATES.search, arguments)]):
+            complain(f"{odd[0]!r} is not in UTF-8: type it in UTF-8")
+            return MISUSE
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
 

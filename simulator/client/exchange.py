@@ -158,10 +158,21 @@ class Exchange:
         """Send a request.
 
         A numbered operation may have to wait until few enough are outstanding for the node to remember them all.
+
+        Raises:
+            NodeUnreachable: the node is gone.
+            UsageError: a text has a lone surrogate.
         """
         if self.lost.is_set():
             raise NodeUnreachable(f"node {self.node} is gone: connect again")
-        pending = PendingRequest(operation, control.encode(payload), volatile=volatile, tag=tag)
+        try:
+            data = control.encode(payload)
+        except UnicodeEncodeError as error:
+            odd = error.object[error.start : error.end]
+            raise UsageError(
+                f"{odd!r} is not a character: write the text {error.object!r} in UTF-8"
+            ) from None
+        pending = PendingRequest(operation, data, volatile=volatile, tag=tag)
         if operation in control.NUMBERED:
             self._waiting.append(pending)
             self._begin_more()

@@ -11,7 +11,7 @@ import pytest
 from mqproto.simulator.base.program.environment import DIRECTORY_VARIABLE
 from mqproto.simulator.base.program.settings import RENAMED
 from mqproto.simulator.cli.cli import MISUSE
-from tests.simulator.typed import in_process
+from tests.simulator.typed import in_process, mqproto
 
 TYPED: Final = r"""
 send q -b x --count 0                           => '--count' / '-c': must be greater than or equal to 1
@@ -102,6 +102,13 @@ def test_what_is_typed_wrong_is_one_line(
     done = in_process(*shlex.split(typed))
     assert words in done.complaint
     assert (done.status, done.out) == (MISUSE, "")
+
+
+def test_what_is_typed_in_another_encoding_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # As in most locales.
+    done = mqproto("service", "install", "node", "--user", "caf\udce9")
+    assert done.status == MISUSE
+    assert done.err.splitlines()[-1] == r"mqproto: 'caf\udce9' is not in UTF-8: type it in UTF-8"
 
 
 @pytest.mark.parametrize(("written", "words"), lines(WRITTEN))

@@ -187,6 +187,14 @@ async def test_a_list_of_any_length_is_sent_in_order(client: Client) -> None:
     assert await numbers_in(client) == list(range(2_345))
 
 
+async def test_a_text_that_is_none_is_refused_and_the_client_goes_on(client: Client) -> None:
+    with pytest.raises(
+        UsageError, match=r"'\\udce9' is not a character: write the text 'caf\\udce9' in UTF-8"
+    ):
+        await client.send(NOTES, b"x", label="caf\udce9")
+    assert await client.send(NOTES, b"x", label="café")
+
+
 async def test_large_messages_go_in_parts_that_the_node_reads(client: Client) -> None:
     await client.send_many(NOTES, [Draft(body=bytes(3 * 2**20)) for _ in range(7)])
     sizes = []
