@@ -87,8 +87,12 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
     Raises:
         UsageError: the file cannot be read, or a setting is not valid.
     """
-    kind = command.name
-    tables = dict(_tables(_document(chosen.path), kind, chosen.path))
+    table = _chosen(_document(chosen.path), chosen, command.name)
+    return _settings(table, _where(chosen.path, command.name, chosen.name), command, context)
+
+
+def _chosen(document: Mapping[str, Any], chosen: Chosen, kind: str) -> dict[str, Any]:
+    tables = dict(_tables(document, kind, chosen.path))
     table = tables.get(chosen.name)
     if table is None:
         there = ", ".join(str(chosen._replace(name=name)) for name in tables if name)
@@ -98,18 +102,22 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
             else f"{chosen.path} has no [{kind}{'.' * bool(chosen.name)}{chosen.name}]"
             + (f"; there is {there}" if there else "")
         )
-    return _settings(table, _where(chosen.path, kind, chosen.name), command, context)
+    return table
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
     """Return the topology that a command's settings name; if they name none, return their node.
 
     Return an empty string if they name neither, or if the file cannot be read yet.
+
+    Raises:
+        UsageError: the file has no such settings.
     """
     try:
-        table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
+        document = _document(chosen.path)
     except UsageError:
         return ""
+    table = _chosen(document, chosen, kind)
     named = table.get("topology", table.get("name", "") if kind == "node" else "")
     return named if isinstance(named, str) else ""
 

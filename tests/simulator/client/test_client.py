@@ -188,9 +188,7 @@ async def test_a_list_of_any_length_is_sent_in_order(client: Client) -> None:
 
 
 async def test_a_text_that_is_none_is_refused_and_the_client_goes_on(client: Client) -> None:
-    with pytest.raises(
-        UsageError, match=r"'\\udce9' is not a character: write the text 'caf\\udce9' in UTF-8"
-    ):
+    with pytest.raises(UsageError, match=r"'\\udce9' is not a character: write the text"):
         await client.send(NOTES, b"x", label="caf\udce9")
     assert await client.send(NOTES, b"x", label="café")
 

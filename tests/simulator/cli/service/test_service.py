@@ -277,6 +277,18 @@ def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest
     assert done.status == 0
 
 
+def test_there_is_no_unit_for_settings_that_are_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mqproto.toml"
+    file.write_text('[trigger.billing]\nqueue = "orders"\n')
+    for kind, name, complaint in (
+        ("node", "", f"{file} has no [node]"),
+        ("trigger", "#biling", f"{file} has no [trigger.biling]; there is {file}#billing"),
+        ("trigger", "", f"{file} has several [trigger]: name one of {file}#billing"),
+    ):
+        done = in_process("service", "install", kind, "--config", f"{file}{name}")
+        assert (done.status, done.out, done.complaint) == (2, "", complaint)
+
+
 def test_there_is_no_unit_for_what_is_no_service() -> None:
     assert in_process("service", "install", "demo").complaint == (
         "'demo' is not a service: type one of node, gateway, trigger"
