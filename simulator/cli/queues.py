@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import counted
+from mqproto.formatname import parse_path_name
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, Printout, run_task
 from mqproto.simulator.command.options import Commands, NodeOption, answered, only_node
@@ -74,12 +75,17 @@ def asked_for(text: str) -> QueueWish:
         UsageError: the text has another form.
     """
     from mqproto.simulator.node.control import QueueWish
+    from mqproto.simulator.topology.resolve import is_bare
 
     name, *properties = text.split(":")
     if not name or not set(properties) <= {TRANSACTIONAL, STRANGERS}:
         raise UsageError(
             f"--queue {text!r}: write a queue's name, and behind it :{TRANSACTIONAL}, :{STRANGERS} or both"
         )
+    try:
+        parse_path_name(f".\\{name}" if is_bare(name) else name)
+    except FormatNameError as error:
+        raise UsageError(str(error).removeprefix(".\\")) from None
     return QueueWish(name, transactional=TRANSACTIONAL in properties, strangers=STRANGERS in properties)
 
 

@@ -136,6 +136,7 @@ HTTP = 'url = "http://127.0.0.1/"\n'
             '[node]\nname = "other"\naddress = "127.9.8.7"\nmetrics = "0.0.0.0"',
             "gateway and trigger take --allow-remote",
         ),
+        ('[node]\nname = "other"\nqueue = ["two+words"]', "a queue name cannot contain '+'"),
         ('[node]\nname = "ä"', "a node's name has up to 63 letters"),
         ('[node]\nname = "other"\naddress = "no.such.host.invalid"', "no computer is called no.such.host"),
         ('[node]\nnode = "sender"\nlog = "/nonexistent/n.log"', "/nonexistent/n.log cannot be opened"),
