@@ -9,8 +9,10 @@ users of the machine can see it there while a command runs; libpq's `~/.pgpass` 
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
@@ -104,14 +106,17 @@ def claim(db: Connection) -> None:
         db.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
 
 
-def engine_for(url: URL) -> Engine:
+def engine_for(url: URL, *, only_reads: bool = False) -> Engine:
     """Return an engine with at most one connection, which is made when needed, and again after a loss.
+
+    Args:
+        only_reads: whether nothing will be written, so that an SQLite file may be on a full or read-only disk.
 
     Raises:
         UsageError: the package for PostgreSQL is missing.
     """
     if url.get_backend_name() == "sqlite":
-        return _sqlite_engine(url)
+        return _sqlite_engine(url, only_reads=only_reads)
     try:
         engine = create_engine(
             url,
@@ -134,9 +139,10 @@ def engine_for(url: URL) -> Engine:
     return engine
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _sqlite_engine(url: URL, *, only_reads: bool) -> Engine:
     engine = create_engine(
         url,
+        **({"creator": partial(_opened_to_read, Path(url.database or ""))} if only_reads else {}),
         pool_size=1,
         max_overflow=0,
         hide_parameters=True,
@@ -152,6 +158,9 @@ def _sqlite_engine(url: URL) -> Engine:
         [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
         if application_id != APPLICATION_ID and (has_tables or application_id):
             raise HistoryError(f"{name_of(url)}: {SQLITE_ADVICE[sqlite3.SQLITE_NOTADB]}")
+        if only_reads:
+            db.execute("PRAGMA query_only = ON").close()
+            return
         [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
         if mode != "wal":
             raise HistoryError(
@@ -169,6 +178,25 @@ def _sqlite_engine(url: URL) -> Engine:
             db.exec_driver_sql(BEGIN)
 
     return engine
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file without writing to it. Its log is made if it is missing, and if there is room for it."""
+    if not path.exists():
+        raise HistoryError(f"{path}: no document history is there: name another file or database")
+    log = path.with_name(f"{path.name}-wal")
+    for mode in ("mode=rw", "immutable=1"):
+        file = f"file:{quote(str(path.absolute()))}?{mode}"
+        db = sqlite3.connect(file, BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
+        try:
+            db.execute("SELECT 1 FROM sqlite_master").close()
+            break
+        except sqlite3.DatabaseError:
+            # Without a log, nobody writes to the file.
+            if mode == "immutable=1" or (log.exists() and log.stat().st_size):
+                db.close()
+                raise
+    return db
 
 
 def driver_of(db: Connection) -> sqlite3.Connection:

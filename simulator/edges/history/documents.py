@@ -202,6 +202,7 @@ class Documents:
         passed_s: returns the number of seconds that have passed.
         warn: called with a warning if the clock is wrong.
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
+        only_reads: whether nothing is written: there must be a history, and it may be on a full or read-only disk.
 
     Raises:
         UsageError: `url` is not such a URL.
@@ -217,8 +218,11 @@ class Documents:
         passed_s: Callable[[], float] = passed_s,
         warn: Callable[[str], None] = lambda trouble: None,
         seen: HistorySeen | None = None,
+        *,
+        only_reads: bool = False,
     ) -> None:
         where = parsed(url)
+        self._only_reads = only_reads
         self._address = address_of(where)
         self._life, self._known, self.lacks = "", seen, ""
         self.name = name_of(where)
@@ -231,7 +235,7 @@ class Documents:
         self._own_time = OwnTime(passed_s)
         self._dates = DateWatch(clock, passed_s, warn)
         self._expire_at_s = passed_s()
-        self._engine = engine_for(where)
+        self._engine = engine_for(where, only_reads=only_reads)
         self.is_here = self._engine.dialect.name == "sqlite"
         """Whether the database is a file on this machine, not a server.
 
@@ -250,13 +254,14 @@ class Documents:
 
     def close(self) -> None:
         """Release the database. Everything that was acknowledged is already on disk."""
-        with suppress(DBAPIError, HistoryError):
-            with self._begun(at_once=False) as db:
-                if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
-                    raise HistoryError("its time goes on where it was moved to")
-                self._own_time.look(db, every_s=0)
-                self._own_time.move(db)
-            self._own_time.kept()
+        if not self._only_reads:
+            with suppress(DBAPIError, HistoryError):
+                with self._begun(at_once=False) as db:
+                    if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
+                        raise HistoryError("its time goes on where it was moved to")
+                    self._own_time.look(db, every_s=0)
+                    self._own_time.move(db)
+                self._own_time.kept()
         self._hang_up()
         self._engine.dispose()
 
@@ -498,7 +503,7 @@ class Documents:
         deadline_s = time.monotonic() + BUSY_S
         while True:
             try:
-                with self._engine.begin() as db:
+                with self._read() if self._only_reads else self._engine.begin() as db:
                     self._check_layout(db)
                     return
             except DBAPIError as error:
@@ -509,11 +514,17 @@ class Documents:
             time.sleep(BUSY_PAUSE_S)
 
     def _check_layout(self, db: Connection) -> None:
-        claim(db)
+        if not self._only_reads:
+            claim(db)
         if trouble := elsewhere(db, self.name):
             raise HistoryError(trouble)
-        metadata.create_all(db)
+        if not self._only_reads:
+            metadata.create_all(db)
         found = db.execute(select(layouts.c.layout)).scalars().all()
+        if self._only_reads and found == [2]:
+            raise HistoryError(
+                f"{self.name}: an older mqproto made it: a gateway or trigger renews it: start one"
+            )
         if not found:
             db.execute(insert(layouts).values(layout=LAYOUT, **NEW))
         elif found == [2]:
@@ -529,7 +540,8 @@ class Documents:
             db.execute(update(layouts).values(keep_s=self._chosen_s))
         self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
         self._own_time.look(db, every_s=0)
-        self._own_time.move(db)
+        if not self._only_reads:
+            self._own_time.move(db)
         self._dates.compare(db)
 
 

@@ -123,11 +123,11 @@ class Moved(NamedTuple):
 class _Database:
     """One of the two databases of a move."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, only_reads: bool = False) -> None:
         where = parsed(url)
         self.name, self.address = name_of(where), address_of(where)
         self.path = Path(where.database or "") if where.get_backend_name() == "sqlite" else None
-        self._engine = engine_for(where)
+        self._engine = engine_for(where, only_reads=only_reads)
         self._one_moment = {} if self.path else {"isolation_level": "REPEATABLE READ"}
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ def inventory(url: str) -> Checkup:
         UsageError: the text is not a URL of a database.
         HistoryError: the history does not exist, cannot be read, or was moved elsewhere.
     """
-    with closing(_Database(url)) as here, here.read() as db:
+    with closing(_Database(url, only_reads=True)) as here, here.read() as db:
         counted = select(documents.c.scope, documents.c.entry, func.count()).group_by(
             documents.c.scope, documents.c.entry
         )
@@ -268,9 +268,8 @@ def back_up(url: str, target: Path) -> Path:
 
     Arguments and errors are those of `still` and `Still`.
     """
-    with still(url) as found:
-        found.release()
-        return found.back_up(target)
+    with closing(_Database(url, only_reads=True)) as here, here.read() as db:
+        return Still(here, db, lambda: None).back_up(target)
 
 
 def _copy_rows(db: Connection, draft: Path) -> None:

@@ -168,7 +168,7 @@ class Letters:
         self._history: Documents | None = None
         try:
             if url := places.history_there(place.directory, history):
-                self._history = Documents(url, None)
+                self._history = Documents(url, None, only_reads=True)
         except HistoryError as error:
             unknown.not_whole.append(str(error))
 
@@ -273,7 +273,7 @@ def audited(
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
     url = places.history_there(place.directory, history)
     try:
-        with closing(Documents(url, None)) if url else nullcontext() as documents:
+        with closing(Documents(url, None, only_reads=True)) if url else nullcontext() as documents:
             return _Reader(place, documents, paths, subject).read()
     except HistoryError as error:
         if strictly:

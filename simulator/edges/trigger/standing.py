@@ -45,7 +45,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
     url = places.history_there(place.directory, history)
     if not url:
         return []
-    with closing(Documents(url, None)) as documents:
+    with closing(Documents(url, None, only_reads=True)) as documents:
         found = documents.leaders(scope_of(""))
     return [
         TriggerStanding(

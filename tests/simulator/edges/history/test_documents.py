@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -43,6 +44,7 @@ from mqproto.simulator.edges.history.documents import (
 )
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.history.moving import inventory
 from mqproto.simulator.edges.history.tables import LAYOUT
 from tests.databases import Server
 
@@ -260,6 +262,26 @@ def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(
     with closing(Documents(url, 1, lambda: 0, lambda: 0)) as documents:
         assert documents.carry_out(large) == [None] * 5
         assert documents.carry_out([LookUp(ORDERS, "small")]) == [Record(Entry.STARTED, "a", 1, b"")]
+
+
+def test_who_only_reads_needs_neither_room_nor_rights_and_changes_nothing(
+    new_sqlite_url: Callable[[], str],
+) -> None:
+    url = new_sqlite_url()
+    with pytest.raises(HistoryError, match="no document history is there: name another file or database"):
+        Documents(url, None, only_reads=True)
+    with closing(Documents(url, 1)) as documents:
+        documents.carry_out([a_begin("1")])
+        with closing(Documents(url, None, only_reads=True)) as reader:
+            assert [key for _, key, _ in reader.everything("")] == ["1"]
+    path = Path(path_of(url))
+    kept = path.read_bytes()
+    Path(f"{path}-shm").mkdir()  # As if there was no room to make this file.
+    with closing(Documents(url, None, only_reads=True)) as reader:
+        assert [key for _, key, _ in reader.everything("")] == ["1"]
+        assert isinstance(reader.carry_out([a_begin("2")])[0], HistoryError)
+    assert inventory(url).documents == {(ORDERS, "started"): 1}
+    assert path.read_bytes() == kept
 
 
 def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
