@@ -12,7 +12,6 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
@@ -109,9 +108,6 @@ def claim(db: Connection) -> None:
 def engine_for(url: URL, *, only_reads: bool = False) -> Engine:
     """Return an engine with at most one connection, which is made when needed, and again after a loss.
 
-    Args:
-        only_reads: whether nothing will be written, so that an SQLite file may be on a full or read-only disk.
-
     Raises:
         UsageError: the package for PostgreSQL is missing.
     """
@@ -159,7 +155,6 @@ def _sqlite_engine(url: URL, *, only_reads: bool) -> Engine:
         if application_id != APPLICATION_ID and (has_tables or application_id):
             raise HistoryError(f"{name_of(url)}: {SQLITE_ADVICE[sqlite3.SQLITE_NOTADB]}")
         if only_reads:
-            db.execute("PRAGMA query_only = ON").close()
             return
         [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
         if mode != "wal":
@@ -181,18 +176,17 @@ def _sqlite_engine(url: URL, *, only_reads: bool) -> Engine:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
-    """Open a file without writing to it. Its log is made if it is missing, and if there is room for it."""
+    """Open a file without writing to it. Where no log can be made and none is, nobody else writes to it either."""
     if not path.exists():
         raise HistoryError(f"{path}: no document history is there: name another file or database")
-    log = path.with_name(f"{path.name}-wal")
+    log = Path(f"{path}-wal")
     for mode in ("mode=rw", "immutable=1"):
-        file = f"file:{quote(str(path.absolute()))}?{mode}"
-        db = sqlite3.connect(file, BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
+        file = f"{path.absolute().as_uri()}?{mode}"
+        db = sqlite3.connect(file, BUSY_S, check_same_thread=False, uri=True)
         try:
-            db.execute("SELECT 1 FROM sqlite_master").close()
+            db.executescript("PRAGMA query_only = ON; SELECT 1 FROM sqlite_master;").close()
             break
         except sqlite3.DatabaseError:
-            # Without a log, nobody writes to the file.
             if mode == "immutable=1" or (log.exists() and log.stat().st_size):
                 db.close()
                 raise

@@ -202,7 +202,7 @@ class Documents:
         passed_s: returns the number of seconds that have passed.
         warn: called with a warning if the clock is wrong.
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
-        only_reads: whether nothing is written: there must be a history, and it may be on a full or read-only disk.
+        only_reads: whether nothing is written; the disk may be full or read-only.
 
     Raises:
         UsageError: `url` is not such a URL.
@@ -254,14 +254,13 @@ class Documents:
 
     def close(self) -> None:
         """Release the database. Everything that was acknowledged is already on disk."""
-        if not self._only_reads:
-            with suppress(DBAPIError, HistoryError):
-                with self._begun(at_once=False) as db:
-                    if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
-                        raise HistoryError("its time goes on where it was moved to")
-                    self._own_time.look(db, every_s=0)
-                    self._own_time.move(db)
-                self._own_time.kept()
+        with suppress(DBAPIError, HistoryError):
+            with self._begun(at_once=False) as db:
+                if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT or self._only_reads:
+                    raise HistoryError("its time goes on where it was moved to, or with who writes")
+                self._own_time.look(db, every_s=0)
+                self._own_time.move(db)
+            self._own_time.kept()
         self._hang_up()
         self._engine.dispose()
 
@@ -373,7 +372,10 @@ class Documents:
         try:
             return self._transaction(calls)
         except DBAPIError as error:
-            if not error.connection_invalidated:
+            if self._file is not None and self._file.begins_anew(error):
+                if len(calls) > 1:  # Room that is too small for all of them may do for one after the other.
+                    return [answer for call in calls for answer in self._carried_out([call])]
+            elif not error.connection_invalidated:
                 raise
         # The connection is gone, perhaps since long ago. Whether the transaction was committed or not, the same calls
         # do no harm when they are carried out again: by its ticket each knows what it did itself.
@@ -479,6 +481,8 @@ class Documents:
             is_all = forget(db, self.keep_s, now_s)
             expire(db, now_s - self.keep_s)
             self._own_time.move(db)
+        if self._file is not None:
+            self._file.keep_room(self.name)
         if is_all:
             self._expire_at_s = self._passed_s() + EXPIRE_EVERY_S
 
@@ -509,8 +513,10 @@ class Documents:
             except DBAPIError as error:
                 # When several processes open a new file at once, SQLite sends all but one away without a wait.
                 is_busy = error.orig is not None and primary_code(error.orig) == sqlite3.SQLITE_BUSY
-                if not is_busy or time.monotonic() > deadline_s:
+                is_full = self._file is not None and self._file.begins_anew(error)
+                if not (is_busy or is_full) or time.monotonic() > deadline_s:
                     raise
+                deadline_s = 0.0 if is_full else deadline_s  # Whether it begins anew shows at once.
             time.sleep(BUSY_PAUSE_S)
 
     def _check_layout(self, db: Connection) -> None:

@@ -8,15 +8,24 @@ the time.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from sqlalchemy import Connection, Engine, Insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
+from mqproto.simulator.base.storeerrors import finds_no_room
 from mqproto.simulator.edges.history.databases import BEGIN, driver_of, wait_at_most
+
+ROOM_BYTES: Final = 1 << 20
+FILL: Final = (
+    f"CREATE TABLE IF NOT EXISTS document_history_room AS SELECT zeroblob({ROOM_BYTES});"
+    "DROP TABLE IF EXISTS document_history_room; PRAGMA wal_checkpoint"
+)
 
 
 class SqliteFile:
@@ -67,6 +76,21 @@ class SqliteFile:
         for row in rows:
             known = self._constants | row
             yield from self._driver.execute(self._sql, [known[name] for name in self._names]).fetchall()
+
+    def keep_room(self, path: str) -> None:
+        """Have free pages in the file, and a log as long, for the day on which the disk is full: both are reused."""
+        _, driver = self._opened()
+        with suppress(sqlite3.Error):  # It is full, or another program writes: perhaps the next time.
+            [free_pages] = driver.execute("PRAGMA freelist_count").fetchone()  # Of 4,096 bytes each.
+            if free_pages < ROOM_BYTES // 8_192 and shutil.disk_usage(path).free > 4 * ROOM_BYTES:
+                driver.executescript(FILL).close()
+
+    def begins_anew(self, error: DBAPIError) -> bool:
+        """Return whether the disk was full. If so, copy the log to the tables, so that its room can be used again."""
+        if is_full := error.orig is not None and finds_no_room(error.orig):
+            with suppress(sqlite3.Error):
+                self._opened()[1].execute("PRAGMA wal_checkpoint").close()
+        return is_full
 
     def hang_up(self) -> None:
         """Close the connection; a transaction that has not been committed is undone."""

@@ -9,6 +9,8 @@ import itertools
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -16,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 import pytest
@@ -46,7 +48,9 @@ from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.history.moving import inventory
 from mqproto.simulator.edges.history.tables import LAYOUT
+from tests.conformance import ROOT
 from tests.databases import Server
+from tests.simulator.node.test_fulldisk import way_to_mount
 
 T = TypeVar("T")
 ORDERS = "trigger/orders"
@@ -501,3 +505,40 @@ def test_of_everything_those_are_read_that_are_meant(history_url: str) -> None:
         assert keys(about=r"A\1") == ["shop/o%", "shop/o1"]
         assert keys(about="o%") == ["shop/o%"], "no pattern"
         assert keys(about="1") == keys(about="A") == []
+
+
+FULL_DISK: Final = """
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents
+
+folder = Path(sys.argv[1])
+url = f"sqlite:///{folder}/history.sqlite"
+first = Begin("trigger/orders", "0", "a", 1)
+with closing(Documents(url, None)) as gateway, open(folder / "filler", "wb", buffering=0) as filler:
+    assert gateway.carry_out([first]) == [UNKNOWN]
+    try:
+        while filler.write(bytes(4_096)):
+            pass
+    except OSError:
+        pass
+    with closing(Documents(url, None)) as trigger:
+        for number in range(1, 1_000):
+            assert trigger.carry_out([Begin("trigger/orders", f"{number:036}", "a", number)]) == [UNKNOWN]
+        together = [Begin("trigger/orders", f"together {number:036}", "a", number) for number in range(500)]
+        assert trigger.carry_out(together) == [UNKNOWN] * 500
+    with closing(Documents(url, None, only_reads=True)) as reader:
+        assert len(list(reader.everything(""))) == 1_500
+"""
+
+
+def test_on_a_full_disk_a_trigger_starts_and_more_than_a_thousand_messages_end(tmp_path: Path) -> None:
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("a small disk cannot be mounted here: run as root, or allow user namespaces")
+    script = 'mount -t tmpfs -o size=16m,mode=700 room "$1" && exec "$2" -c "$3" "$1"'
+    subprocess.run(
+        [*way, "sh", "-c", script, "sh", tmp_path, sys.executable, FULL_DISK], cwd=ROOT, check=True
+    )

@@ -442,7 +442,7 @@ async def test_a_dead_letter_is_dated_by_when_it_failed(
     with LogFile(tmp_path / "desk.log") as log:
         node_log(log, "desk").info("dead-lettered", message=str(sent))
     line = json.loads((tmp_path / "desk.log").read_text("utf-8"))
-    late, purged = failures_in(place, unknown, FailureFilter(), history_url)
+    late, purged = failures_in(place, Unknown(), FailureFilter(), history_url)
     assert late[0].since == late[1].sent_time + timedelta(seconds=1)
     assert purged[0].since == datetime.fromisoformat(line["timestamp"])
     async with open_history(history_url) as history:
