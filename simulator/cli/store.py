@@ -403,8 +403,14 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
     """Return the path of the store that `store` names, and its node if `store` is the name of a node."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
-    if store.endswith(".sqlite") or "/" in store:
-        return Path(store), None
+    if store.endswith(".sqlite") or "/" in store or store in (".", ".."):
+        path = Path(store)
+        if path.is_dir():
+            stores = [str(one) for one in path.glob("*.sqlite") if _history_in(str(one)) is None]
+            raise UsageError(
+                f"{store} is a folder: name {stores[0] if len(stores) == 1 else 'a .sqlite file in it'}"
+            )
+        return path, None
     from mqproto.simulator.topology.places import store_path
 
     here = place()

@@ -181,6 +181,10 @@ def test_the_command_exports_all_or_a_queue_to_stdout_or_a_file(
     assert run_command(["store", "export", str(path), "--out", str(out)]) == 2
     assert "it is there already: name another file" in capsys.readouterr().err
     assert run_command(["store", "export", str(path), "--out", str(tmp_path / "x" / "y")]) == 2
+    for words in (["check"], ["export"], ["repair"], ["adopt", "--moved"], ["backup", str(tmp_path / "b")]):
+        capsys.readouterr()
+        assert run_command(["store", words[0], str(tmp_path), *words[1:]]) == 2
+        assert capsys.readouterr().err == f"mqproto: {tmp_path} is a folder: name {path}\n"
 
 
 def test_of_a_hurt_store_what_is_whole_is_exported_and_the_rest_is_named(
