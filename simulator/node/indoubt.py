@@ -23,7 +23,8 @@ from mqproto.wire.guid import guid_text
 HEADING: Final = (
     "# Life {number} of {name} began on a store that was put back. What waited in it stands here, a line each: its\n"
     "# queue, its identifier, and of a transactional message TxSequenceID and TxSequenceNumber. Each of these may\n"
-    "# have been delivered already. Nothing was held back. Remove this file when you have looked.\n"
+    "# have been delivered already. Nothing was held back. A document history of a later moment knows\n"
+    "# messages that are not here: put it back too, and type `mqproto audit`. Remove this file when you have looked.\n"
 )
 PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
 

@@ -144,6 +144,7 @@ async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_ha
             assert (line["messages"], line["transactional"]) == (6, 1)
             file = Path(line["file"])
             assert file.name == "sender.life-2-in-doubt.txt"
+            assert any("type `mqproto audit`" in line for line in lines_of(file))
             told = [line.split("\t") for line in lines_of(file) if not line.startswith("#")]
             assert {identifier for _, identifier, *_ in told} == {str(each) for each in (*waiting, *ordered)}
             [(queue, _, sequence, number)] = [line for line in told if len(line) > 2]
