@@ -181,8 +181,8 @@ class Draft:
                 f"{self.size_bytes:,} bytes ({what}) are too many: a message carries at most {room:,}; send several"
             )
         if self.label:
-            if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
-                raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
+            if (units := len(self.label.encode("utf-16-le", "surrogatepass")) // 2) > LABEL_LIMIT:
+                raise UsageError(f"the label has {units} UTF-16 units; at most {LABEL_LIMIT} fit")
             if "\0" in self.label:
                 raise UsageError("the label has a NUL character, which would end it")
         if not 0 <= self.priority <= 7:

@@ -160,7 +160,9 @@ class Topology:
         for link in self.links:
             self._known(link.first, "link")
             self._known(link.second, "link")
-            if link.first == link.second or link.second in neighbours[link.first]:
+            if link.first == link.second:
+                raise TopologyError(f"link: {link.first!r} needs no link with itself; leave it out")
+            if link.second in neighbours[link.first]:
                 raise TopologyError(
                     f"link: {link.first!r} and {link.second!r} are linked already; leave it out"
                 )

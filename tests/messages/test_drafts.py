@@ -111,8 +111,8 @@ def test_each_transactional_message_is_a_transaction_of_its_own_of_priority_0() 
     [
         ({"body": bytes(FULL_BYTES + 1)}, "at most 4,192,256"),
         ({"body": bytes(FULL_BYTES), "extension": b"x"}, "at most 4,192,256"),
-        ({"label": "x" * (LABEL_LIMIT + 1)}, "has 250 characters; at most 249"),
-        ({"label": "\N{PILE OF POO}" * 125}, "at most 249"),
+        ({"label": "x" * (LABEL_LIMIT + 1)}, "has 250 UTF-16 units; at most 249"),
+        ({"label": "\N{PILE OF POO}" * 125}, "has 250 UTF-16 units"),
         ({"label": "a\0b"}, "NUL"),
         ({"priority": 8}, "0 to 7"),
         ({"priority": -1}, "0 to 7"),
