@@ -222,6 +222,7 @@ class Taken(list[ReceivedMessage]):
         """
         if not self:
             raise UsageError("the transaction received nothing, so it will not commit: send by itself")
+        _check(draft)
         self.drafts.append((destination, draft))
 
     def reply(
@@ -364,7 +365,7 @@ class Client:
         copies = [destination.count(",") + 1 for destination, _ in transaction]
         size_bytes = 0
         for copy_count, (_, draft) in zip(copies, transaction, strict=True):
-            draft.check(names=False)
+            _check(draft)
             size_bytes += copy_count * draft.size_bytes
         if sum(copies) > control.BATCH_LIMIT or size_bytes > PART_BYTES:
             raise UsageError(
@@ -688,12 +689,18 @@ class Leases:
                     self._exchange.line.hang_up()
 
 
+def _check(draft: Draft) -> None:
+    if isinstance(draft.body, str):
+        raise UsageError("the body is a text, and bytes are sent: encode it, for instance as UTF-8")
+    draft.check(names=False)
+
+
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
     """Yield the drafts in lists. Each list fits into one request, even with `copies` copies of each draft."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:
-        draft.check(names=False)
+        _check(draft)
         draft_bytes = copies * draft.size_bytes
         if part and (
             copies * len(part) + copies > control.BATCH_LIMIT or size_bytes + draft_bytes > PART_BYTES

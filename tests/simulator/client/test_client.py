@@ -202,7 +202,7 @@ async def test_large_messages_go_in_parts_that_the_node_reads(client: Client) ->
 
 
 async def test_a_draft_that_cannot_be_sent_keeps_its_whole_part_back(client: Client) -> None:
-    with pytest.raises(UsageError, match="characters"):
+    with pytest.raises(UsageError, match="UTF-16 units"):
         await client.send_many(
             ORDERS, [*numbered(0, 3), Draft(body=b"", label="x" * (LABEL_LIMIT + 1), transactional=True)]
         )
@@ -233,6 +233,11 @@ async def test_a_message_to_several_queues_has_an_identifier_in_each_and_lists_t
 async def test_one_identifier_is_not_given_for_several_queues(client: Client) -> None:
     with pytest.raises(UsageError, match="send_many"):
         await client.send(f"{ORDERS},{NOTES}", b"x", transactional=True)
+
+
+async def test_a_text_is_no_body(client: Client) -> None:
+    with pytest.raises(UsageError, match="the body is a text, and bytes are sent: encode it"):
+        await client.send(NOTES, "a text")  # type: ignore[arg-type]
 
 
 async def test_where_one_of_several_queues_takes_no_such_message_none_gets_it(client: Client) -> None:
