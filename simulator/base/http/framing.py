@@ -42,7 +42,10 @@ def check_framing(head: h11.Request) -> None:
     has_length = any(name == b"content-length" for name, _ in head.headers)
     if head.http_version not in VERSIONS:
         raise h11.RemoteProtocolError("this is another version of HTTP")
-    if is_chunked(head) and (has_length or head.http_version == b"1.0"):
+    is_old = head.http_version == b"1.0"
+    if is_old and head.method == b"POST" and not has_length:
+        raise h11.RemoteProtocolError("without Content-Length, nobody knows where the body ends")
+    if is_chunked(head) and (has_length or is_old):
         raise h11.RemoteProtocolError("nobody knows where the body ends")
 
 

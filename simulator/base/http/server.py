@@ -42,6 +42,7 @@ following are answered with 400, and the connection closes. Nothing after them i
 
     Content-Length and Transfer-Encoding both       6.1; h11 takes the chunks
     Transfer-Encoding in HTTP/1.0                   6.1; h11 takes it
+    POST in HTTP/1.0 without Content-Length         RFC 1945, 8.3; h11 drops the body
     a bare LF at the end of a line of the head,     2.2; h11 takes it in heads and trailers
     of chunks or of trailers
     a header that continues on the next line        5.2; h11 makes one line of it

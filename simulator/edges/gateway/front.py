@@ -80,7 +80,10 @@ KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
 
 FAULTS: Final = {
-    Fault.MALFORMED: (Code.MALFORMED, "this is not an HTTP/1.1 request, or its body is malformed"),
+    Fault.MALFORMED: (
+        Code.MALFORMED,
+        "this is not an HTTP/1.1 request, or its body is malformed: send a Content-Length, or chunks",
+    ),
     Fault.HEAD_TOO_LARGE: (Code.HEAD_TOO_LARGE, "the headers are too large: leave some out"),
     Fault.TOO_SLOW: (Code.TOO_SLOW, "the request did not come to its end in time: send it again"),
     Fault.FULL: (Code.OVERLOADED, "there are too many connections: try again later"),

@@ -311,6 +311,7 @@ AMBIGUOUS = {
     "a length and chunks": asked("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
     "chunks and a length": asked(CHUNKED, "Content-Length: 5", body=b"0\r\n\r\n"),
     "chunks in HTTP/1.0": asked(CHUNKED, "Connection: keep-alive", version="1.0", body=b"0\r\n\r\n"),
+    "no length in HTTP/1.0": asked(version="1.0", body=b"x"),
     "another coding": asked("Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"),
     "a coding that is none": asked("Transfer-Encoding: xchunked", "Content-Length: 0"),
     "a coding twice": asked(CHUNKED, CHUNKED, body=b"0\r\n\r\n"),
