@@ -201,9 +201,8 @@ def _read_next(
     number = waiting[0][0].number
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
     if place:
-        earlier = waiting[place]
-        del waiting[place]
-        waiting.appendleft(earlier)
+        waiting.appendleft(waiting[place])
+        del waiting[place + 1]
     frame, segment = waiting.popleft()
     if not epochs or epochs[-1].connection.is_over_for(frame.interface.number, segment):
         if epochs:

@@ -7,7 +7,7 @@ whole directory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -168,11 +168,13 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
     return found
 
 
-def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
-    """Return a column of RELATIONS keys in which known queue managers replace their addresses."""
+def resolved(hops: Sequence[pa.Array], origins: Origins | None) -> Sequence[pa.Array]:
+    """Return the columns of RELATIONS keys at both ends of hops, as `Origins.resolve_hop` returns each hop."""
     if origins is None:
-        return column
-    return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))
+        return hops
+    now = [mapped_texts(each, lambda text: key_text(origins.resolve(key_of(text)))) for each in hops]
+    is_one = pc.fill_null(pc.equal(*now), fill_value=False)
+    return [pc.if_else(is_one, *each) for each in zip(hops, now, strict=True)]
 
 
 def labels(

@@ -192,10 +192,10 @@ class Related:
 
     def _send(self, series: str, batch: pa.RecordBatch, relations: pa.RecordBatch, *, waits: bool) -> None:
         context = self._context
-        for name in JOINED:
-            column = relations.column(name)
-            if name in ("from_key", "to_key"):
-                column = directory.resolved(column, context.origins.get(series))
+        columns = {name: relations.column(name) for name in JOINED}
+        hops = columns["from_key"], columns["to_key"]
+        columns["from_key"], columns["to_key"] = directory.resolved(hops, context.origins.get(series))
+        for name, column in columns.items():
             batch = batch.append_column(name, column)
         if self._sequences is not None:
             rows = sequences.keyed(batch.select(sequences.COLUMNS))

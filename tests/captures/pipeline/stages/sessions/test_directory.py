@@ -4,10 +4,12 @@ there.
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from mqproto.captures.decode import Names
+from mqproto.captures.decode.sessions.connections import Origins
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.stages.sessions import directory
 from mqproto.captures.pipeline.stages.sessions.directory import (
@@ -111,3 +113,9 @@ def test_a_capture_that_tells_something_else_with_each_handshake_teaches_so_much
         wire.ends[letter].endpoint = address("c")
         wire.open()
     assert len(learnt(scene).of(SERIES)) == 3
+
+
+def test_both_ends_of_a_hop_are_not_taken_for_one_queue_manager() -> None:
+    origins, hops = Origins(), [pa.array(["127.0.0.1"]), pa.array(["127.0.0.1:33761"])]
+    origins.learn(Endpoint("127.0.0.1", 49_561), guid("a"))
+    assert directory.resolved(hops, origins) == hops
