@@ -38,6 +38,15 @@ group by reason.key order by min(place), reason.key
 _SHOWN: Final = """
 select file, size_bytes, frames, first_ns, last_ns, damage, damage_offset from captures order by place limit $limit
 """
+_SPAN: Final = """
+with each as (
+    select captures.place, max(by_reference(first_ns, clocks)) as first_ns,
+        min(by_reference(last_ns, clocks)) as last_ns
+    from captures left join clocks using (series) group by captures.place
+)
+select coalesce(min(first_ns), 0), coalesce(max(last_ns) filter (first_ns is not null), 0) from each
+"""
+"""Selects when the captures began and ended, by the reference clock."""
 _LACKING: Final = """
 select concat(coalesce(file || ': byte ' || file_offset, series), ': ', text)
 from findings where list_contains($codes, code) order by place limit $limit
@@ -64,8 +73,9 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         steps = steps_of(captured)
         hops = routes(connection, steps)
 
-        waiting = queues(connection, steps, captured.last_ns or 0)
-        look_at_spells(connection, hops, waiting, captured.last_ns or 0)
+        began_ns, ended_ns = connection.execute(_SPAN).fetchall()[0]
+        waiting = queues(connection, steps, ended_ns)
+        look_at_spells(connection, hops, waiting, began_ns, ended_ns)
 
         places = Places()
         look_up(judged, places)
@@ -99,7 +109,7 @@ def _told(
     """Return the stories of some messages, keyed by message; this also finds every packet requested from `places`."""
     known = evidence(connection, tables.state.get("series", {}), histories, places)
     places.find(connection)
-    [[ended_ns]] = connection.execute("select coalesce(max(last_ns), 0) from captures").fetchall()
+    [(_, ended_ns)] = connection.execute(_SPAN).fetchall()
     return dict(stories(known, places, ended_ns))
 
 

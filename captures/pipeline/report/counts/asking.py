@@ -30,6 +30,10 @@ THREADS: Final = 4
 FETCHED: Final = 4_096
 MACROS: Final = f"""
 create macro at_least_0(ns) as if(ns < 0, 0, ns);
+create macro by_reference(time_ns, clock) as
+    -- As `Ahead.of` has it.
+    coalesce(try(time_ns - clock.offset_ns - if(coalesce(clock.drift_ppb, 0) = 0, 0,
+        round_even((time_ns - clock.at_ns) * (clock.drift_ppb / 1e9), 0)::bigint)), time_ns);
 create macro step_of(time_ns, steps) as
     -- The first may begin before all that a column has: what is too far from it is in the last.
     greatest(least(try(time_ns - steps.first_ns) // steps.step_ns, steps.length - 1), 0);

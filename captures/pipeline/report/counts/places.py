@@ -15,10 +15,7 @@ from mqproto.captures.pipeline.tables.lists import subject_of
 
 _BY_REFERENCE: Final = """
 create or replace temp view seen as
-select packets.* exclude (time_ns), time_ns as captured_ns,
-    -- As `Ahead.of` has it.
-    coalesce(try(time_ns - offset_ns - if(coalesce(drift_ppb, 0) = 0, 0,
-        round_even((time_ns - at_ns) * (drift_ppb / 1e9), 0)::bigint)), time_ns) as time_ns
+select packets.* exclude (time_ns), time_ns as captured_ns, by_reference(time_ns, clocks) as time_ns
 from packets left join clocks on clocks.series = packets.series and clocks.interface = packets.interface
 """
 _PACKETS: Final = f"""

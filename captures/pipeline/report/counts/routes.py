@@ -77,11 +77,15 @@ SLOTS: Final = 256
 _USED: Final = """
 with asked as (select unnest($asked::struct(
     number bigint, key varchar, other varchar, from_ns bigint, until_ns bigint, slot_ns bigint)[], recursive := true)
+), timed as (
+    select sessions.* replace (
+        by_reference(sessions.first_ns, clocks) as first_ns, by_reference(sessions.last_ns, clocks) as last_ns)
+    from sessions left join clocks on clocks.series = sessions.series and clocks.interface = sessions.interface
 ), of_one as (
-    select asked.*, sessions.* from asked join sessions on client_key = key
+    select asked.*, timed.* from asked join timed on client_key = key
     where other is null or server_key = other
     union all
-    select asked.*, sessions.* from asked join sessions on server_key = key
+    select asked.*, timed.* from asked join timed on server_key = key
     where (other is null or client_key = other) and client_key is distinct from key
 ), told as (
     select number, from_ns, slot_ns, (begun is not true or first_ns < until_ns) and last_ns >= from_ns as is_here,
@@ -107,15 +111,17 @@ A connection is in use from `low` until right before `high`.
 """
 
 
-def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queues, ended_ns: int) -> None:
+def look_at_spells(
+    connection: DuckDBPyConnection, routes: Routes, queues: Queues, began_ns: int, ended_ns: int
+) -> None:
     """Add to the spells of hops and queues what happened to the connections that they need.
 
     Args:
-        ended_ns: when the captures ended.
+        began_ns, ended_ns: when the captures began and ended, by the reference clock.
     """
     spells = list(_asked(routes, queues))
     asked = [
-        _span(course, spell, ended_ns) | {"number": number, "key": key, "other": other}
+        _span(course, spell, began_ns, ended_ns) | {"number": number, "key": key, "other": other}
         for number, (course, spell, _, key, other) in enumerate(spells)
     ]
     for row in rows(connection, _USED, asked=asked, slots=SLOTS):
@@ -148,13 +154,13 @@ def _spells(course: Course | None) -> Iterator[tuple[Course, Spell]]:
         yield from ((course, spell) for spell in course.spells)
 
 
-def _span(course: Course, spell: Spell, ended_ns: int) -> dict[str, Any]:
+def _span(course: Course, spell: Spell, began_ns: int, ended_ns: int) -> dict[str, Any]:
     """Return the time in which connections are examined, and the length of its slots."""
     # What is slow in a step may have waited since the one before it, and what began in it went on beyond its end.
-    from_ns = spell.from_ns - course.step_ns
+    from_ns = max(spell.from_ns - course.step_ns, began_ns)
     steps = slice(_step_of(course, spell.from_ns), _step_of(course, spell.until_ns))
     until_ns = (spell.until_ns or ended_ns) + max(course.half_ns[steps])
-    until_ns = max(min(until_ns, ended_ns), spell.from_ns) + 1
+    until_ns = max(min(until_ns, ended_ns), from_ns) + 1
     return {"from_ns": from_ns, "until_ns": until_ns, "slot_ns": -(-(until_ns - from_ns) // SLOTS)}
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.summary import as_json, lines
+from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.tables import Tables
-from tests.captures.pipeline.report.tables import sample
+from tests.captures.pipeline.report.tables import SAMPLES, sample
 from tests.captures.pipeline.report.test_page import read
 
 
@@ -31,3 +37,18 @@ def test_where_nothing_happened_to_connections_that_is_said(gap_held: Tables) ->
     [spell] = queue.course.spells
     assert (spell.messages, spell.reset, spell.without) == (3, False, {})
     assert "3 messages; no connection was reset or out of use" in "\n".join(lines(gather(gap_held)))
+
+
+@pytest.mark.parametrize("ahead_h", [-2, 2])
+def test_of_clocks_apart_no_connection_is_said_to_be_out_of_use(ahead_h: int, tmp_path: Path) -> None:
+    for host, ahead_ns in ((b"\x7f\0\0\1", 0), (b"\x7f\0\0\3", ahead_h * 3_600 * 10**9)):
+        with (tmp_path / f"{host[3]}.pcapng").open("wb") as file, PcapngWriter(file) as writer:
+            for frame in read_capture(SAMPLES / "gap-held.pcapng"):
+                if host in (frame.data[26:30], frame.data[30:34]):
+                    writer.write(frame._replace(time_ns=frame.time_ns + ahead_ns))
+    tables = Tables(tmp_path / "tables")
+    analyse([str(tmp_path)], tables, LocalEngine())
+    said = "\n".join(lines(gather(tables)))
+    assert "by 2 h, within" in said
+    assert "no connection was reset or out of use" in said
+    assert "had no connection in use" not in said
