@@ -19,11 +19,11 @@ from tests import proportion
 
 LINES: Final = {
     "captures/.": 1_700,
-    "captures/decode": 4_850,
+    "captures/decode": 4_900,
     "captures/drawing": 700,
-    "captures/files": 1_050,
-    "captures/net": 1_850,
-    "captures/pipeline": 15_400,
+    "captures/files": 1_100,
+    "captures/net": 1_900,
+    "captures/pipeline": 15_500,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "docs/.": 250,
@@ -46,11 +46,11 @@ LINES: Final = {
     "pyspark_mqproto/.": 50,
     "simulator/.": 0,
     "simulator/base": 2_350,
-    "simulator/cli": 2_600,
+    "simulator/cli": 2_650,
     "simulator/client": 3_050,
-    "simulator/command": 2_450,
+    "simulator/command": 2_500,
     "simulator/console": 2_400,
-    "simulator/edges": 7_750,
+    "simulator/edges": 7_850,
     "simulator/fuzz": 5_600,
     "simulator/node": 3_850,
     "simulator/replay": 1_500,
@@ -64,7 +64,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_850,
     "tests/bodies": 1_300,
-    "tests/captures": 21_100,
+    "tests/captures": 21_150,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
@@ -76,7 +76,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_550,
+    "tests/simulator": 45_800,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,
@@ -84,9 +84,9 @@ LINES: Final = {
 }
 """The budget of each folder of the second level, in lines of code."""
 TOTALS: Final = {
-    "product": 96_500,
-    "tests": 106_000,
-    "both": 203_000,
+    "product": 97_000,
+    "tests": 106_500,
+    "both": 203_500,
 }
 CLASSES: Final = {
     # A face: each of its methods calls the part that does the work.
@@ -111,7 +111,7 @@ No function is added here.
 """
 COUNTS: Final = {
     "options of all commands": 325,
-    "class names that occur in more than one module": 58,
+    "class names that occur in more than one module": 59,
     "functions that are more complex than 15": 17,
     "functions of more than 10 arguments": 11,
     "lambdas that only call a function": 4,
@@ -127,7 +127,7 @@ WORDS: Final = {
     "captures/README.md": 400,
     "captures/pipeline/README.md": 400,
     "docs": 200,
-    "docs/how-to": 27_200,
+    "docs/how-to": 27_300,
     "docs/reference": 3_400,
     "docs/start": 800,
     "docs/why": 5_100,
