@@ -1,7 +1,7 @@
-"""Accounts of a peer's answers to the messages that it is sent.
+"""Keeps account of how a peer answers the messages that are sent to it.
 
 The answers are session, order, final and administration acknowledgments. Captured and live conversations are accounted
-for by the same rules, so that they can be compared. An account does not depend on how acknowledgments are batched, or
+for by the same rules, so that they can be compared. The account does not depend on how acknowledgments are batched, or
 on when they arrive.
 """
 
@@ -136,7 +136,10 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class _Sequence:
-    """The messages of one sequence, sorted by their numbers in it, and how many of them OrderAcks have covered."""
+    """The messages of one sequence, sorted by their numbers in it.
+
+    passed: how many of these messages have been covered by acknowledgments.
+    """
 
     places: list[tuple[int, int]] = field(default_factory=list)
     passed: int = 0

@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 class Loss(NamedTuple):
     """The bytes missing from a packet and right before it.
 
-    missing_bytes: how many bytes right before the packet the capture lacks.
+    missing_bytes: how many bytes the capture lacks right before the packet.
     skipped_bytes: how many bytes right before the packet belong to no packet.
     snapped_bytes: how many of the bytes missing before the packet, or where it is cut, were lost because the capture
         cut a frame short.
@@ -132,19 +132,23 @@ class Framing:
 
     @property
     def untold(self) -> bool:
-        """Whether any bytes were missing or skipped without a later packet having reported them yet."""
+        """Whether bytes were missing or skipped that no later packet has reported yet."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
     def guesses(self) -> bool:
-        """Whether there is a guess: while the place is lost, the next chunk may prove that earlier bytes form a
-        packet.
+        """Whether earlier bytes are guessed to be a packet, which the next chunk may prove.
+
+        There can be such a guess only while it is unknown where the next packet begins.
         """
         return self._guess is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the place is lost, so that the next packet begins where `found_in` finds one in a chunk."""
+        """Whether it is unknown where the next packet begins.
+
+        If so, the next packet begins where `found_in` finds a packet in a chunk.
+        """
         return self._buffer is None and not self._rest_bytes
 
     @property
@@ -269,10 +273,10 @@ class Framing:
         return [Framed(self._buffer.pending, self._mark, chunk, loss)]
 
     def found_in(self, data: bytes) -> int | None:
-        """Return where in a chunk a packet begins, while the place is lost; None if none is found.
+        """Return where in a chunk a packet begins, while `lost` is true; None if no packet is found.
 
-        A packet begins at the first byte if the chunk begins with a head; otherwise `chain_in` looks inside the chunk,
-        but only in MSMQ's streams. A later chunk may prove a head that `head_in` finds in this one.
+        A packet begins at the first byte if the chunk begins with a head. Otherwise `chain_in` looks inside the chunk,
+        but only in MSMQ's streams. If `head_in` finds a possible head in this chunk, a later chunk may prove it.
         """
         if begins_packet(data):
             return 0
@@ -285,7 +289,7 @@ class Framing:
         whose beginning was captured are counted with that packet.
 
         Args:
-            snapped_bytes: how many of the missing bytes the capture cut from frames.
+            snapped_bytes: how many of the missing bytes were cut from frames by the capture.
         """
         self._give_up_guess()
         self.position += missing_bytes
@@ -307,7 +311,7 @@ class Framing:
         self._buffer = None if beyond_bytes else PacketBuffer()
 
     def pass_over(self, count: int) -> None:
-        """Pass over bytes that belong to no readable packet, while the place is lost and there is no guess."""
+        """Pass over bytes that belong to no readable packet, while `lost` is true and there is no guess."""
         self._skip(count)
         self.position += count
 

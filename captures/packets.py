@@ -55,7 +55,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
 UDP: Final = "UDP to other ports" + NOT_READ
-"""The name of other frames with UDP, in addition to the names in mqproto.captures.net.tunnels."""
+"""The name of UDP frames that hold no Ping; mqproto.captures.net.tunnels has further names."""
 
 
 class SeenPacket:
@@ -76,10 +76,10 @@ class SeenPacket:
             packet, up to the first 16 of them.
         cut_bytes: the size of the part of the packet after `data`, including its SessionHeader; 0 if the packet is
             whole.
-        missing_bytes: how many bytes right before the packet the capture lacks. The missing bytes of a packet with a
+        missing_bytes: how many bytes the capture lacks right before the packet. The missing bytes of a packet with a
             hole do not count.
-        snapped_bytes: how many of the bytes missing before the packet, and in its own hole, the capture's snapshot
-            length cut from frames.
+        snapped_bytes: how many of the bytes missing before the packet, and in its own hole, were cut from frames by the
+            capture's snapshot length.
         skipped_bytes: how many bytes right before the packet belong to no readable packet.
         ahead: whether the packet's sender may have received bytes of the other side that the capture does not show
             before the packet. If so, it proves nothing about what the other side had sent by then.

@@ -22,10 +22,10 @@ OTHERS: Final = "all other interfaces"
 class Clock:
     """How far the clock of a capture point is ahead of another point's clock.
 
-    reference: the name of the other point. If all others are compared with this point, it is the point itself.
+    reference: the name of the other point. The point that all others are compared with has its own name here.
     uncertainty_ns: the greatest error of the difference; None if the points share packets of one direction only.
-    drift_ppb: how much faster this clock runs, in billionths; None if unknown.
-    packets: the number of packets that both points saw.
+    drift_ppb: how much faster this clock runs, in parts per billion; None if unknown.
+    packets: how many packets both points saw.
     """
 
     reference: str
@@ -37,23 +37,24 @@ class Clock:
 
 @dataclass(slots=True)
 class Point:
-    """Counts for one capture point. Only MSMQ's connections count.
+    """Counts for one capture point. Only MSMQ connections are counted.
 
     cut_frames: the number of frames that the capture cut short.
     snaplen: how many bytes the capture kept of the largest of them; 0 if unknown.
     back_ns: the greatest step back in time from one frame to a later one.
     connections: the number of connections with at least one byte here, captured or missing.
-    lossy: the number of these connections that lack bytes, beyond those that the capture cut from frames.
-    headless: the number of connections that lack their beginning in a direction with captured or missing bytes.
-    one_sided: the number of connections with captured bytes in only one direction. Connections of which both directions
-        were seen to begin do not count.
+    lossy: the number of these connections that lack bytes other than those that the capture cut from frames.
+    headless: the number of connections where the beginning of a direction is missing, although that direction has
+        captured or missing bytes.
+    one_sided: the number of connections with captured bytes in only one direction, except those where both directions
+        were seen to begin.
     halves: the number of one-sided connections whose other direction was captured at another point.
     open: the number of connections whose end was not seen.
     missing_bytes, gaps: the number of bytes, and of gaps, that were sent but are not in the capture.
     snapped_bytes: the number of missing bytes that the capture cut from frames.
     unread_bytes: the number of captured bytes in packets that are not whole.
     cut_packets: the number of packets of which only the beginning is read.
-    by_file: whether frames are counted for the file as a whole, together with other points' frames in it.
+    by_file: whether frames are counted for the whole file, including other points' frames in it.
     compared: whether there is another point to compare clocks with.
     ahead_ns: if this point is one half of a TAP, how far its clock is ahead of the other half's. This point's times are
         corrected by that amount.
@@ -87,8 +88,8 @@ class Point:
 class PointDirection:
     """One direction of a connection as seen at one point.
 
-    client: whether it comes from the end that counts as the connection's client. Two sides of one connection with the
-        same flag are the same direction.
+    client: whether it comes from the end that counts as the connection's client. Within a connection, objects with the
+        same flag are the same direction, seen at several points.
     """
 
     point: str
@@ -124,7 +125,7 @@ class Points:
         return point
 
     def connection(self, sides: Sequence[PointDirection]) -> None:
-        """Count a connection of MSMQ, given the sides of it that the points saw."""
+        """Count an MSMQ connection, given its directions as each point saw them."""
         seen = [side for side in sides if side.data_bytes or side.missing_bytes]
         everywhere = {side.client for side in seen if side.data_bytes}
         for name in dict.fromkeys(side.point for side in seen):
@@ -191,7 +192,7 @@ class PointCounter:
         self._streams.append(seen)
 
     def finish(self) -> None:
-        """Count the last connection; all its streams have been counted."""
+        """Count the last connection, after all its streams have been counted with `stream`."""
         if any(seen.is_msmq for seen in self._streams):
             first = self._streams[0].stream.source
             self.points.connection(

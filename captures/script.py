@@ -229,7 +229,7 @@ def _side_at(connection: Connection, side: Side, host: str) -> Side:
 
 
 def spellings(connection: Connection, side: Side) -> tuple[str, ...]:
-    """Return all names that `side` of `choose` may have for one side of a connection.
+    """Return all names by which the `side` of `choose` may refer to this side of a connection.
 
     An empty name matches any side.
     """

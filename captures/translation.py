@@ -9,9 +9,10 @@ random. So two segments between different endpoints with the same sequence and a
 are the same segment. For each connection, several of the first segments with payload are compared, because a capture
 may lack some. If two of them differ at the same place, the connections are separate.
 
-A copy counts as the connection that was seen first. It does so from its beginning if that was at most AHEAD_COUNT
-frames ago, because frames wait that long before they are read; until then, either side may have been captured alone.
-The copy's segments are repetitions, or another interface's view.
+A copy counts as the connection that was seen first. If the copy began at most AHEAD_COUNT frames ago, this holds from
+its beginning; otherwise, it holds for the last AHEAD_COUNT frames. Frames wait that long before they are read. Earlier
+frames have been read already, and either side may have been captured alone until then. The copy's segments are
+repetitions, or another interface's view.
 
 A mirror of a line with tunnels may show packets outside the tunnels as well; these copies are found in the same way.
 Tunnels with different numbers belong to different tenants, whatever they carry. But if one answers the other's SYN,
@@ -42,7 +43,10 @@ REMEMBERED_COUNT: Final = 8_192
 CHANGES_KEPT: Final = 3
 """The number of earlier changes to remember for frames that have yet to be read."""
 APART_NS: Final = 10_000_000_000
-"""The greatest time, in nanoseconds, between two copies of a segment; their clocks may differ by seconds."""
+"""The greatest time, in nanoseconds, between two copies of a segment.
+
+The clocks of their capture points may differ by seconds.
+"""
 
 Way: TypeAlias = tuple[Endpoint, Endpoint]
 """A source and a destination."""
@@ -192,7 +196,10 @@ class Translations:
         return segment
 
     def take(self, early: TellingSegment) -> None:
-        """Compare a segment: the first between two endpoints, an early one with payload, or one with a SYN."""
+        """Compare a segment with segments of other connections.
+
+        It is the first segment between two endpoints, an early one with payload, or one with a SYN.
+        """
         way = (early.source, early.destination)
         pair = self._pair(way, early.number)
         if early.flags & SYN and not early.flags & ACK:
@@ -312,7 +319,7 @@ def _may_be(way: Way, shown: Way) -> bool:
 
 
 def _are_tenants(one: str, other: str) -> bool:
-    """Whether two addresses are in tunnels of different owners, neither of which is inside the other.
+    """Whether two addresses are in tunnels of different owners, and neither tunnel is inside the other.
 
     Mirrors do not count as tunnels.
     """

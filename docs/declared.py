@@ -87,7 +87,7 @@ def ports() -> Iterator[str]:
 def commands() -> Iterator[str]:
     """Every command with its options.
 
-    Options of `mqproto` itself come first; other commands only list their names.
+    Options of `mqproto` itself come first. Where another command takes them, only their names are listed.
     """
     every = get_command(app)
     for typed, command in (("mqproto", every), *proportion.commands(every, "mqproto")):
@@ -205,7 +205,8 @@ def metrics_of_triggers() -> Iterator[str]:
 def families_of(told: Iterable[Metric]) -> Iterator[str]:
     """A table of metrics.
 
-    It shows the labels of each metric's last sample, because a histogram's last one, its sum, has no additional label.
+    It shows the labels of each metric's last sample. The last sample of a histogram is its sum, which has no additional
+    label.
     """
     ours = [each for each in told if each.name.startswith("mqproto_")]
     names = (f"`{each.name}{'_total' * (each.type == 'counter')}`" for each in ours)

@@ -208,7 +208,7 @@ def session_facts(sight: Sight) -> SessionFacts:
 
 
 def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
-    """Return the fields of a UserMessage that the rules between hops need.
+    """Return the fields of a UserMessage that are needed to follow it from hop to hop.
 
     The capture must have at least the UserHeader of the message.
     """

@@ -22,7 +22,7 @@ MessageKey: TypeAlias = tuple[Guid, int]
 NOT_KNOWN: Final = -1
 """Stands for a number that the capture lacks."""
 NOT_SAID: Final = -2
-"""Stands for a number that the capture lacks and that the message may not have at all.
+"""Stands for a number that the capture lacks when it is unknown whether the message has that number.
 
 The message is cut before the bytes that show whether it is transactional.
 """
@@ -73,7 +73,7 @@ class SessionFacts(NamedTuple):
 
 
 class Fate(Protocol):
-    """What happened to a message on its connection, perhaps according to later packets.
+    """What happened to a message on its connection; later packets may have revealed it.
 
     acknowledged_by: the packet with which the other end reported that it had received the message; None until then.
     saved_by: the packet with which the other end reported that it had saved the message; None until then.
@@ -134,10 +134,10 @@ class Crossing(NamedTuple):
 class NumberedMessage(NamedTuple):
     """A transactional message on one hop.
 
-    towards: QueueManagerAddress and the queue there. The queue is either always given as its bytes in the packet, or
-        always as its format name.
-    lost: the last packet, up to and including this one, that the sender sent on this connection after missing bytes
-        that may have held messages; None if there is none.
+    towards: QueueManagerAddress and the queue there. Either all records give the queue as its bytes in the packet, or
+        all give it as its format name.
+    lost: the sender's last packet on this connection, up to and including this one, right before which the capture may
+        lack messages; None if there is none.
     sent_s: the message's SentTime.
     """
 

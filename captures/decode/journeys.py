@@ -34,8 +34,9 @@ CROSSING_LIMIT: Final = 16
 A message with this many forms is not judged.
 """
 WAITING_LIMIT: Final = 1_000
-"""The largest number of crossings of one message that may wait until the queue managers at the ends of their hops are
-known.
+"""The largest number of crossings of one message that may wait to be judged.
+
+They wait until the queue managers at both ends of their hops are known.
 """
 SUSPECT_LIMIT: Final = 16_000
 """The largest number of crossings that are remembered to the end of the capture, for messages that an intermediate
@@ -126,7 +127,7 @@ class JourneyChecker:
         """Return the unexplained faults of intermediates; then forget everything.
 
         Args:
-            ways: knows what the capture lacks.
+            ways: what is known about the gaps in the capture.
         """
         for journey in (*self._suspects, *self._journeys.values()):
             forms = journey.forms
@@ -252,10 +253,10 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
 
 
 def _may_send(sender: NodeKey, left: Crossing) -> bool:
-    """Whether `sender` may have sent a copy whose hop count is one below that of the copy that left. [MS-MQMQ] 2.2.19.2
+    """Whether `sender` may have sent a copy whose hop count is one less than that of `left`.
 
     Only the source of a message sends it with a hop count of 0. A message that returns to its source and leaves again
-    has a count of at least 2. The destination of a message does not pass it on.
+    has a count of at least 2. The destination of a message does not pass it on. [MS-MQMQ] 2.2.19.2
     """
     is_source = sender == left.key[0]
     if left.hop_count <= 1:
@@ -305,9 +306,10 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
     """Report that a message crossed a hop again.
 
-    That is needless if the message was acknowledged and is not transactional. However, an acknowledgment may never have
-    reached the sender if the connection was gone. If the reader delayed a packet because of a gap in the capture, it
-    reads later packets first; those are then the resent copies.
+    Sending it again was needless if the message had been acknowledged and is not transactional. However, if the
+    connection was gone, the acknowledgment may never have reached the sender. If the reader held back a packet because
+    of a gap in the capture, it read later packets first. The copy that was read first may therefore be the one that was
+    resent.
     """
     overtaken = is_overtaken(earlier, again)
     first, later = (again, earlier) if overtaken else (earlier, again)
@@ -364,7 +366,10 @@ def _by_number(crossing: Crossing) -> int:
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether a packet came no later than a crossing; a caller that works with rows may also pass a later packet."""
+    """Whether a packet came no later than a crossing.
+
+    A caller that works with rows may also pass a packet that came later.
+    """
     return packet is not None and packet <= crossing.number
 
 

@@ -42,7 +42,7 @@ BODY_TEXT_LIMIT: Final = 16_384
 """The largest number of characters of a body's text that a row holds."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
-"""The value of `delivery` for a message that is cut before the bytes that tell which of the two it is."""
+"""The value of `delivery` for a message that is cut before the bytes that tell which value is right."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -65,7 +65,8 @@ class PacketRow:
         missing_bytes: how many bytes right before it are not in the capture.
         skipped_bytes: how many bytes right before it belong to no packet.
         cut_bytes: how many of its bytes the capture lacks, or has only after a hole; 0 if it is whole. Only the
-            beginning of a cut packet is read; the rest is null, such as a label, a body's text or a SessionHeader.
+            beginning of a cut packet is read. The fields of the rest, such as a label, a body's text or a
+            SessionHeader, are null.
         snapped_bytes: how many of the bytes missing before it, or in its own hole, were lost because the capture cut
             frames short.
         ahead: whether its sender may have received bytes from the other side that the capture does not show before it.
@@ -92,7 +93,7 @@ class PacketRow:
         ack_number, saved_first, saved_flags: its first three fields.
         sent_count, recoverable_sent_count, window_size: its other fields, in order.
         received_packets, received_count: the first and last of the packets that it newly acknowledges as received, and
-            how many they are.
+            how many such packets there are.
         saved_packets, saved_count: the same for the packets that it newly acknowledges as saved.
 
     A UserMessage:  [MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5

@@ -177,8 +177,8 @@ class MessageNamed:
 def moment_named(text: str) -> Callable[[int], int]:
     """Read a time that the user gave, in one of three forms.
 
-    It is seconds after the capture's first packet, a time of day on the date of that packet, or a date with or without
-    a time. Times of day are in UTC; after a date, another offset can be given.
+    The text is a number of seconds after the capture's first packet, a time of day on the date of that packet, or a
+    date with or without a time. Times of day are in UTC; one that follows a date can have another offset.
 
     Returns:
         A function that takes the time of the first packet and returns the time that the user

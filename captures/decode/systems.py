@@ -1,9 +1,9 @@
 """Recognizes captures of different systems, whose messages share identifiers but differ in content.
 
 Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is identified by its
-source and its number. On its first hop, only its source has handled it. A faulty source may give one number to two
-messages, but will not do so for most of them. So two captures are compared by the messages whose identifiers occur in
-both; if there are few, they count as one system.
+source and its number. On its first hop, only its source has handled it. A faulty source may give the same number to two
+messages, but will not do so for most of its messages. So two captures are compared by the messages whose identifiers
+occur in both. If there are few such messages, the captures count as one system.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Finds where and when a capture has gaps between queue managers, in which messages may have crossed unseen.
+"""Finds where and when a capture has gaps between queue managers, which may hide messages.
 
-A rule that relies on something not having happened asks this module whether the capture would show it. The answer
-covers only the ways between queue managers that appear in the capture; nobody can know about a way that does not appear
-at all.
+A rule that relies on an event not having happened asks this module whether the capture would show the event. The answer
+covers only the paths between queue managers that appear in the capture; nothing can be known about a path that does not
+appear at all.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
 
 
 def tells_order(first: Crossing | Copy, later: Crossing | Copy) -> bool:
-    """Whether the copy that seems to be the first really is, judged by the connections on which both crossed.
+    """Whether the copy that seems to be the first really is, judged by the connections of both copies.
 
     A frame that was captured late has a time that is too late. As a rule, the connection that began first carried its
     copy first; if the times contradict that, the order is unknown. If each end opened one of the connections, both may
@@ -352,8 +352,8 @@ class Ways:
         """Yield a gap for each silent connection that was replaced by another one.
 
         The gap lasts until the same two queue managers began the next connection. They have one session at a time, so
-        the earlier connection was over by then. The capture lacks its end, and perhaps messages before that, although a
-        host that lost power would send no end.
+        the earlier connection was over by then. The capture lacks the end of that connection, and perhaps messages
+        before the end. However, a host that lost power would send nothing to end it.
         """
         for over_ns, last_ns, sender, pair, at in silent:
             begun = self._begun.get(pair, ())
@@ -378,9 +378,9 @@ class Ways:
 
         Args:
             size_bytes: the smallest possible size of the message.
-            may_send: a function that returns whether a queue manager may have sent the message. An address whose queue
-                manager is unknown always may have.
-            ack: an acknowledgment before which the message must have come, as a recoverable message.
+            may_send: a function that returns whether a queue manager may have sent the message. If the queue manager at
+                an address is unknown, it may always have sent the message.
+            ack: an acknowledgment before which the message must have come; the message must also be recoverable.
         """
         replaced = self._replaced(self._silent_into.get(node, ()))
         spans: Iterable[Span] = chain(self._into.get(node, ()), replaced)
@@ -396,13 +396,14 @@ class Ways:
         ack: Acknowledgment | Told,
         may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
-        """Return the gaps in which a message may have reached a queue manager unseen, coming from those that had it
-        first.
+        """Return the gaps in which a message may have come to a queue manager unseen.
 
-        The message may have come directly or indirectly. A queue manager receives a message before passing it on. The
-        order of events on two connections is known unless they are very close in time.
+        The message may have come, directly or indirectly, from the queue managers in `having`. A queue manager receives
+        a message before passing it on. The order of events on two connections is known unless they are very close in
+        time.
 
         Args:
+            having: the queue managers that had the message first.
             when: since_ns, until_ns and size_bytes, as for `into`.
             may_leave: a function that returns whether a queue manager that had the message first may have sent it in a
                 given span.
@@ -444,17 +445,17 @@ class Ways:
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
     def may_be_passed(self, copies: Iterable[Copy], told: Told, *, ended: int | None) -> bool:
-        """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
+        """Whether a later message that `told` acknowledges may have passed over this one unseen.
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
-        after at least a second without an OrderAck. If a FinalAck ended this message, a new one passes it over at once.
-        In either case, every interface that saw this message leave must have a gap. So must all ways to its
-        destination, and the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
+        after at least a second without an OrderAck. If a FinalAck ended this message, a new message passes over it at
+        once. In either case, every interface that saw this message leave must have a gap. There must also be gaps all
+        the way to the destination, and on the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
 
         Args:
             copies: the copies of this message, as they crossed.
             ended: how many FinalAcks the capture must lack if a new message passed over this one and all others before
-                it; None if it lacks no message between this one and the acknowledged one.
+                it; None if the capture lacks no message between this one and the acknowledged one.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -490,7 +491,9 @@ class Ways:
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
     def passing(self, node: NodeKey, *, cut: bool = False) -> list[Span]:
-        """Return the gaps of known size in a queue manager's traffic; a gap of unknown size may be empty.
+        """Return the gaps of known size in a queue manager's traffic.
+
+        Gaps of unknown size are left out, because they may be empty.
 
         Args:
             cut: whether to add packets that are cut before they say what they are.

@@ -21,7 +21,7 @@ def lines(
 
     Args:
         width: the largest number of characters in a line.
-        gone: for columns, the rows in which they have no connection.
+        gone: spans of rows in which a column has no connection.
 
     Raises:
         UsageError: the columns do not fit.

@@ -55,13 +55,13 @@ class Rung(NamedTuple):
 
     start, end: the columns' numbers.
     style: one of COLOURS.
-    hints: further texts, shown when a mouse points at the rung.
-    again: whether the same rung was there before.
+    hints: more texts, shown when a mouse points at the rung.
+    again: whether the rung repeats an earlier one.
     shorter: shorter texts for less room; the first that fits is shown.
     alike: how many equal rungs this one stands for.
     until: the time of the last of these rungs.
     marks: signs before the text, from AGAIN, WRONG and LACKS.
-    told: text that is written below the rung where there is no mouse.
+    told: texts that are written below the rung if the ladder is drawn as text, without a mouse.
     """
 
     time: str
@@ -172,7 +172,7 @@ def drawn(
     Args:
         title: the text above the picture.
         left_out: what is not drawn, in words.
-        gone: for columns, the rows in which they have no connection.
+        gone: spans of rows in which a column has no connection.
         meanings: the meanings of the colors.
     """
     used = {row.style for row in rows if isinstance(row, Rung)}
@@ -363,7 +363,7 @@ def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[SvgEleme
 
 
 def stylesheet() -> str:
-    """Return the style sheet of a picture on a dark sheet, for a file of its own."""
+    """Return the style sheet with the dark-mode colors of a picture that is a separate file."""
     rules = [
         ".sheet{fill:#15181b}",
         "text{fill:#e8e8e8}",

@@ -81,10 +81,10 @@ class Room(NamedTuple):
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
-    """Return the middle of each queue manager in a mapping from its key, and the height of the whole map.
+    """Return the middle of each queue manager, keyed by queue manager, and the height of the whole map.
 
     Queue managers are placed from left to right by the number of hops; those at the same distance are placed below one
-    another. If there are too many columns, they go downwards instead, a few side by side.
+    another. If there would be too many columns, queue managers are placed downwards instead, a few side by side.
 
     Args:
         alone: keys of queue managers without any path.

@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
     time_ns: the time of capture, in nanoseconds since 1970, UTC; 0 if the file does not contain it.
     data: the frame's bytes, beginning with the link's header.
-    missing_bytes: how many bytes at the end of the frame the capture left out.
+    missing_bytes: how many bytes the capture left out at the end of the frame.
     number: the frame's number, counted from 1 in the order of the file, like Wireshark's frame.number; 0 if the frame
         is not from a file.
     offset: the place of the frame's record or block in the file.

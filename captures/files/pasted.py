@@ -193,7 +193,8 @@ class _Line:
     def data(self, size: int | None = None, *, swapped: bool) -> bytes:
         """Return the line's bytes: `size` of them if that is known, otherwise as many as its letters show.
 
-        If the letters show no number, it is the likely one. If the line does not fit `size`, return no bytes.
+        If the letters do not show how many there are, the likely number is assumed. If the line does not fit `size`,
+        return no bytes.
 
         Args:
             swapped: whether the tool shows numbers of 16 bits or more, in little-endian order.
@@ -221,7 +222,7 @@ class _Line:
         return says_something and other.has_letters(swapped=swapped) and not self.has_letters(swapped=swapped)
 
     def _lettered(self, groups: list[tuple[bytes, str]], whole: bytes) -> int:
-        """Return the line's number of bytes, as its letters show it; 0 if they do not."""
+        """Return how many bytes the line has according to its letters; 0 if they do not show it."""
         size = len(whole)
         for data, behind in reversed(groups):
             if (letters := behind.strip()) and _says(letters, whole[:size]):
@@ -230,7 +231,7 @@ class _Line:
         return 0
 
     def _usual(self, groups: list[tuple[bytes, str]]) -> int:
-        """Return the likely number of bytes if nothing else shows it."""
+        """Return how many bytes the line probably has, for use if nothing else shows it."""
         sizes = [*accumulate(len(data) for data, _ in groups)]
         if not sizes or not groups[-1][1].strip():
             return sizes[-1] if sizes else 0
@@ -319,8 +320,8 @@ def _dumps(text: str, where: str) -> list[bytes] | None:
 def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
     """Whether the lines are certainly a dump.
 
-    They are if an offset has a colon, or if letters match the bytes. They also are if all offsets are equally wide, and
-    wider than any group of digits.
+    This is certain if an offset has a colon, if letters match the bytes, or if all offsets are equally wide, and wider
+    than any group of digits.
     """
     if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
         return True

@@ -144,9 +144,9 @@ def read_frames(file: BinaryIO, where: str = "capture", dropped: Dropped | None 
 
 @contextmanager
 def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, str]]:
-    """Yield a capture, unpacked if necessary, and its name for errors.
+    """Yield a capture, unpacked if necessary, and the name that it has in errors.
 
-    Reading raises CaptureError where the packing is damaged.
+    Reading raises CaptureError where the packed data is damaged.
     """
     buffered = io.BufferedReader(cast(Any, file), 1 << 20)
     try:

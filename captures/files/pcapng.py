@@ -375,7 +375,7 @@ class PcapngReader:
     def _packet(self, layout: str, body: bytes) -> Frame:
         """Read an Enhanced Packet Block or an obsolete Packet Block.
 
-        An obsolete one has a count of dropped frames between the interface and the time.
+        An obsolete one has another field, a count of dropped frames; it follows the interface and precedes the time.
         """
         interface_id, *dropped, high, low, size_bytes, wire_bytes = self._fields(layout, body)
         source = self._source_of(interface_id)

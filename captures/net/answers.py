@@ -25,7 +25,10 @@ def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
 
 
 def sum_of(frame: Frame) -> bool | None:
-    """Whether the checksum of the segment in a frame fits, as in `sum_fits`; None if no segment is whole."""
+    """Whether the checksum of the segment in a frame is right, as in `sum_fits`.
+
+    None if the frame does not have a whole segment.
+    """
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, IpReader())
     return None if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP else sum_fits(datagram)
 
@@ -65,6 +68,9 @@ class Answers:
         return 0 if least is None else max(0, -least)
 
     def _bound_ns(self, other: Answers) -> int | None:
-        """Return the shortest time from the sending of bytes here to their acknowledgment there, by both clocks."""
+        """Return the shortest time from the sending of bytes here to their acknowledgment there.
+
+        Each of the two times is read from the clock of its own place. Return None if there are no such bytes.
+        """
         both = self._sent.keys() & other._acknowledged.keys()
         return min((other._acknowledged[place] - self._sent[place] for place in both), default=None)

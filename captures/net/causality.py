@@ -1,4 +1,6 @@
-"""Puts both sides of a connection, as one interface saw them, in causal order. [RFC 9293] 3.4, 3.10.7.4
+"""Puts both sides of a connection, as one interface saw them, in causal order.
+
+[RFC 9293] 3.4, 3.10.7.4
 
 TCP's acknowledgment numbers are the clock of a connection: the sender of a segment with number K had received all of
 the other side's bytes before K. So the sender's bytes are handed out after those bytes, whatever the order of frames in
@@ -17,13 +19,13 @@ cases:
   bytes after the hole have arrived, they go out first, and report the hole. Otherwise the chunk
   goes out *ahead*: its sender had bytes that the capture has not shown.
 * Nothing at all has arrived from the other side since the chunk was queued. That side is then
-  *absent*: it is not in the capture, or no longer. Everything goes out ahead without waiting until
-  the other side is seen again. So a one-sided capture waits briefly, and then costs no more than
-  any other.
+  *absent*: it is not in the capture, or no longer. Until that side is seen again, nothing waits for
+  it, and everything goes out ahead. So a one-sided capture waits briefly, and then costs no more
+  than any other.
 * Both queues wait for each other. This happens only if a segment was sent again with a later number
-  than the first time, and its first copy was not captured. That number bounds only this copy, not
-  the bytes, which existed before. The chunk that was captured later is the copy; it goes first, and
-  ahead.
+  than the first time, and its first copy was not captured. The later number shows when this copy
+  was sent, but the bytes were first sent before that. The chunk that was captured later is the
+  copy; it goes first, and ahead.
 
 Nothing waits for an unknown past: if a side acknowledges a number before the other side was seen, the bytes up to that
 number came before the capture.

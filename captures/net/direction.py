@@ -56,10 +56,10 @@ class Chunk(NamedTuple):
     """Bytes that became readable at one moment, all from one frame.
 
     time_ns: when the last segment needed for these bytes crossed the wire, in nanoseconds since 1970, UTC.
-    missing_bytes: how many bytes right before these the capture lacks.
+    missing_bytes: how many bytes the capture lacks right before these.
     frame: the number of the frame with these bytes.
     offset: the place of that frame's record in the file.
-    cut_bytes: how many bytes right after these the capture cut from the frame.
+    cut_bytes: how many bytes right after these were cut from the frame by the capture.
     ahead: whether these bytes acknowledge bytes of the other side that the capture has not shown before them.
     """
 
@@ -99,7 +99,8 @@ class Stream:
         received no more than its RST acknowledges. None if unknown.
     data_bytes: how many bytes could be read, without repetitions and gaps.
     gap_count, missing_bytes: how many gaps the capture has, and how many sent bytes it lacks there.
-    snapped_bytes: how many of missing_bytes the capture's snapshot length cut from frames. These are not gaps.
+    snapped_bytes: how many of missing_bytes were cut from frames by the capture's snapshot length. Such cuts do not
+        count as gaps.
     retransmission_count: how many segments had bytes that had been seen before.
     conflict_count: how many repetitions differed in at least one byte. The first copy is the one that is used.
         `conflicts` has the first CONFLICT_LIMIT of them.
@@ -344,9 +345,10 @@ class Direction:
                 stream.came_bytes = came_bytes
 
     def _behind(self, number: int | None) -> int | None:
-        """Return how many bytes a sequence number is beyond those read so far, negative if it is among them.
+        """Return how many bytes a sequence number is beyond the bytes read so far.
 
-        Return None if there is no number, if nothing has been read yet, or if the number belongs to another connection.
+        The result is negative if the number is among those bytes. Return None if there is no number, if nothing has
+        been read yet, or if the number belongs to another connection.
         """
         if number is None or self._next is None:
             return None

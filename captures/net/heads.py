@@ -11,9 +11,9 @@ from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_
 HEAD_BYTES: Final = 16
 """The size of the part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 TRIES_COUNT: Final = 16
-"""The number of heads that are tried in a chunk to find a packet.
+"""How many heads are tried in a chunk to find a packet.
 
-`chain_in` tries as many more as the longest possible chain has.
+`chain_in` tries this many, and in addition as many as the longest possible chain can have.
 """
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
@@ -21,7 +21,7 @@ _SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 def chain_in(data: bytes) -> int | None:
-    """Return the offset of the first packet that is followed by others to the end of the data.
+    """Return the offset of the first packet that begins an unbroken chain to the end of the data.
 
     Return None if there is none. At least two heads are needed, the second at the place that the first one implies. A
     payload may contain such a chain, but only if somebody crafted it to its last byte. Even then, the payload is
@@ -49,9 +49,10 @@ def chain_in(data: bytes) -> int | None:
 
 
 def head_in(data: bytes) -> tuple[int | None, int]:
-    """Return the offset and the size of the first possible packet whose following head is not wholly in the data.
+    """Return the offset and the size of the first possible packet that leaves no room for another head.
 
-    If there is none, the offset is None. At most TRIES_COUNT heads are tried.
+    That is, the data ends before a whole head can follow the packet. If there is no such packet, the offset is None. At
+    most TRIES_COUNT heads are tried.
     """
     at = _SIGNATURE_AT
     for _ in range(TRIES_COUNT):

@@ -41,7 +41,7 @@ class Datagram(NamedTuple):
     """The content of one IP packet.
 
     source, destination: the addresses, 4 or 16 bytes each.
-    missing_bytes: how many bytes at the end of the payload the capture left out.
+    missing_bytes: how many bytes the capture left out at the end of the payload.
     zone: the tunnel in which the addresses are valid; empty outside all tunnels.
     """
 
@@ -98,7 +98,7 @@ class IpReader:
         """Return the datagram that begins at `start`; if it is damaged or not whole yet, return the reason.
 
         Args:
-            missing_bytes: how many bytes at the end of the frame the capture left out.
+            missing_bytes: how many bytes the capture left out at the end of the frame.
             zone: as in a Datagram.
         """
         version = frame[start] >> 4 if start < len(frame) else 0

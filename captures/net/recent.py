@@ -41,7 +41,7 @@ LONGEST_BYTES: Final = 9_216
 Longer frames were joined by a network card, and their checksums say nothing.
 """
 NEAR_COUNT: Final = 8
-"""The number of packets of a connection that a fault rests on, up to and including the one that shows it.
+"""A fault rests on this many packets of its connection; the last of them is the one that shows it.
 
 The frames of these packets are checked.
 """
@@ -58,7 +58,7 @@ class Contradiction(NamedTuple):
 
     first: the frame that was captured first. Its bytes are read, unless it is damaged and the second frame came soon;
         then the bytes of the second frame are read.
-    damaged: the number of the only frame whose checksum does not fit; 0 if checksums do not decide it.
+    damaged: the number of the frame with a wrong checksum, if the other frame's checksum is right; otherwise 0.
     """
 
     first: int
@@ -173,7 +173,7 @@ class DamagedCopies:
     """Finds frames that are damaged copies of other frames.
 
     Attributes:
-        passed: the intact copies of the frames that are to be passed over, keyed by the numbers of the latter.
+        passed: the intact copy of each frame that is to be passed over, keyed by the number of that frame.
     """
 
     def __init__(self) -> None:
@@ -246,9 +246,9 @@ def _number(frame: Frame) -> int:
 
 
 def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
-    """Whether most of a host's checksums do not fit.
+    """Whether most of a host's checksums are wrong.
 
-    Its network card then fills them in, or joins the segments that it receives.
+    If so, its network card fills them in, or joins the segments that it receives.
     """
     wrong = count = 0
     for other in reversed(before):

@@ -17,7 +17,7 @@ class Lag(IntEnum):
 
     NONE = 0
     SKIPPED = 1
-    """Some of these bytes will not come, and the bytes after the gap have not reported the gap yet."""
+    """Some of these bytes will not come, and no later bytes have reported the gap yet."""
     LACKING = 2
 
 
@@ -158,8 +158,8 @@ class Sender(Direction):
 
         Args:
             sizes: the sizes of the payloads in bytes.
-            pieces: a function that takes an index, and returns the payloads from there on with their frames; these are
-                the ones to remember.
+            pieces: a function that takes an index, and returns the payloads from that index on with their frames. It is
+                called only for the payloads to be remembered.
         """
         assert self._next is not None
         self._next = self._recent.add_many(self._next, sizes, pieces)

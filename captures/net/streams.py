@@ -74,7 +74,8 @@ class Reassembler:
 
     Args:
         connection_limit: how many connections are followed at a time.
-        halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
+        halves: maps the number of an interface of a TAP to the interface that it is read as, as in
+            mqproto.captures.net.taps.
     """
 
     def __init__(

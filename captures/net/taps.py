@@ -27,14 +27,14 @@ from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 FRAME_LIMIT: Final = 4_096
 """The number of frames that are examined; if they do not show a TAP, the capture has none."""
 SEEN_COUNT: Final = 64
-"""The number of frames that are examined from the first one that looks like a TAP on.
+"""How many frames are examined, counted from the first one that suggests a TAP.
 
 None of them may contradict it. Fewer are enough if the capture ends before that.
 """
 ALONE_COUNT: Final = 256
 """The number of frames from a single interface after which no second interface is looked for."""
 TURNS_COUNT: Final = 8
-"""How many times bytes seen at one interface must go on at the other to show that both are a bond.
+"""How many times bytes seen at one interface must continue at another to show that both form a bond.
 
 An acknowledgment at the other interface counts, too, and all streams count together. Once is enough if the capture ends
 before that.
@@ -47,7 +47,7 @@ Some may be seen at both, because resent segments may take the other interface.
 
 
 class Half(NamedTuple):
-    """The interface that a half of a TAP or of a bond is read as.
+    """The interface to which the frames of one half of a TAP or of a bond are attributed.
 
     ahead_ns: how far this half's own clock is ahead of that interface's clock.
     """

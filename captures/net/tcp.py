@@ -159,7 +159,7 @@ def decode_segment(datagram: Datagram) -> Segment | None:
 
 
 def sum_fits(datagram: Datagram) -> bool | None:
-    """Return whether the checksum of a TCP segment fits; None if that is unknown.  [RFC 9293] 3.1
+    """Return whether the checksum of a TCP segment is right; None if that is unknown.  [RFC 9293] 3.1
 
     It is unknown if the capture cut the segment, or captured it before the network card filled in the checksum. The
     field is then zero, or the sum of the pseudo header, to which the card adds the rest.

@@ -68,10 +68,12 @@ class Layer(NamedTuple):
 
 
 def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -> Datagram | str:
-    """Return the innermost IP packet with TCP or UDP that a frame holds or completes; otherwise the frame's name.
+    """Return the innermost IP packet with TCP or UDP that a frame holds or completes.
+
+    If there is none, return the frame's name.
 
     Args:
-        missing_bytes: how many bytes at the end of the frame the capture left out.
+        missing_bytes: how many bytes the capture left out at the end of the frame.
         ip: puts fragments together, outside and inside tunnels.
     """
     start = ip_start(link_type, data)
@@ -149,7 +151,10 @@ def _snap(data: bytes, at: int) -> Layer:
 
 
 def _ppp(data: bytes, at: int) -> Layer:
-    """Read PPP, [RFC 1661] 2, [RFC 1662] 3.1: address and control are optional; a one-byte protocol number is odd."""
+    """Read PPP, in which address and control are optional.  [RFC 1661] 2, [RFC 1662] 3.1
+
+    A protocol number has one byte if its first byte is an odd number, otherwise two.
+    """
     if data[at : at + 2] == b"\xff\x03":
         at += 2
     size = 1 if data[at] & 1 else 2

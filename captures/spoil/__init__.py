@@ -1,4 +1,4 @@
-"""Damages captures on purpose, as sniffers and networks do, for tests of capture readers.
+"""Damages captures on purpose, in the ways that sniffers and networks do, to test capture readers.
 
     python -m mqproto.captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
 

@@ -35,7 +35,7 @@ FURTHEST: Final = 8
 def dice(seed: int, subject: str) -> random.Random:
     """Return a random number generator for one kind of damage.
 
-    Because each kind has its own, more of one leaves the others unchanged.
+    Each kind of damage has its own generator, so a larger share of one kind leaves the others unchanged.
     """
     return random.Random(f"{seed}/{subject}")
 

@@ -56,12 +56,12 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
-    """Simulate a host that translates addresses, captured at all its interfaces, as `tcpdump -i any` does.
+    """Simulate a host that translates addresses, captured at all its interfaces, as by `tcpdump -i any`.
 
-    Each segment is seen twice: with its client's address, and with the host's, which has one port for each port of a
-    client. A segment from the client is seen first with the client's address, and an answer is seen first with the
-    host's. The client is the first sender; if the first segment answers a SYN, it is the receiver. Anything except IPv4
-    segments is seen once.
+    Each segment is seen twice: once with its client's address, and once with the host's address. The host has one port
+    for each port of a client. A segment from the client is seen first with the client's address, and an answer is seen
+    first with the host's. The client is the sender of the first segment, or its receiver if that segment answers a SYN.
+    Anything except IPv4 segments is seen once.
 
     Args:
         late_ns: the delay of the second copy.
@@ -126,7 +126,7 @@ def skewed(
 ) -> Iterator[Frame]:
     """Make the clocks of some or all interfaces wrong.
 
-    They are ahead by an offset, which grows with a drift.
+    They are ahead by an offset, which grows over time if there is a drift.
     """
     first_ns: int | None = None
     for frame in frames:

@@ -28,7 +28,10 @@ from mqproto.captures.net.tcp import (
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
-"""The greatest length that an IP packet can state; a longer packet states 0, as it does when a kernel makes it."""
+"""The greatest length that an IP packet can state.
+
+A longer packet, as a kernel makes it, states 0.
+"""
 LATEST: Final = 3
 """The maximum number of segments of a connection that may overtake its SYN."""
 

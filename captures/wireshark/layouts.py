@@ -58,7 +58,7 @@ class Leaf:
 class Inner:
     """A field that is itself a layout.
 
-    is_held: whether it is also a field of bytes that may hold the layout.
+    is_held: whether a field of bytes with the same name exists too, and may hold the layout.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Translator:
         return walk.target
 
     def single(self, part: Single) -> Translated:
-        """Translate the layout of a part whose value is that of one of its fields."""
+        """Translate the layout of a part whose value is the value of a single field of the layout."""
         return self._layout(part.layout, None, part.field.capitalize())
 
 

@@ -90,7 +90,10 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
     (MessagePropertiesHeader, "encryption_algorithm"): CIPHER_NAMES,
     (SimpleBlob, "session_key_algorithm"): CIPHER_NAMES,
 }
-"""The names of values. The keys are a record and the name of a field, or of the bits in a flag word of the record."""
+"""The names of values, keyed by a record and the name of one of its fields.
+
+The name may also be that of the bits in a flag word of the record.
+"""
 
 HEXADECIMAL: Final = frozenset(
     {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}

@@ -149,7 +149,7 @@ def by_direction(frames: Iterable[Frame]) -> Iterator[Frame]:
 def moved(frame: bytes, network: int) -> bytes:
     """Return a frame as in another network, with different addresses and sequence numbers.
 
-    In odd networks, port 24001 stands for MSMQ's.
+    If `network` is odd, port 24001 takes the place of MSMQ's port.
     """
     ports = frame[34:38].replace(b"\x07\x09", b"\x5d\xc1") if network % 2 else frame[34:38]
     numbers = [(each + network * 100_000) % 2**32 for each in struct.unpack("!II", frame[38:46])]

@@ -105,7 +105,7 @@ class SequenceChecker:
         """Take many messages at once, if none of them would cause a finding.
 
         Returns:
-            The messages' sequence; None if nothing was done, so that the caller must take them one by one.
+            The messages' sequence. None if nothing was done; the caller must then take them one by one.
         """
         identifier = messages.identifier
         key = (messages.source, identifier.time_stamp, identifier.ordinal)
@@ -233,7 +233,7 @@ class SequenceChecker:
         """Yield the findings that nothing in the capture has explained.
 
         Args:
-            ways: knows what the capture lacks.
+            ways: what is known about the gaps in the capture.
         """
         for sequence in self._sequences.values():
             if sequence.towards is None:

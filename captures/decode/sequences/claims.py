@@ -1,14 +1,15 @@
 """Judges whether an acknowledgment can be right.
 
-Its sender may not have the messages that it acknowledges, or may have acknowledged more at an earlier time.
+An acknowledgment is wrong if its sender does not have the messages that it acknowledges, or had already acknowledged
+more.
 
 An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
 written after the capture began, was not seen to arrive, and cannot have crossed in a gap of the capture. It is a fault
 only if the capture also shows one of two things. Either the message stopped before it reached the sender, or its source
-did not send it along the only way to the sender. [MS-MQQB] 3.1.1.6.2
+did not send it along the only way to the sender.  [MS-MQQB] 3.1.1.6.2
 
-Packets that explain part of a claim may come after it, because the reader waited for missing bytes. The rest of the
-claim is still judged, but becomes a note.
+Packets that explain part of a claim may come after it in the capture, because the reader waited for missing bytes. The
+rest of the claim is still judged, but becomes a note.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 
 
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
-    """Return how many bytes the capture must lack if a number arrived during a span.  3.1.5.8.6
+    """Return how many bytes the capture must lack if message `number` arrived during `span`.
 
-    By then, all lower numbers must have arrived, too. That does not hold if the sequence took several ways: its
-    destination holds messages that overtake lower numbers.
+    All messages with lower numbers must have arrived before it. That does not hold if the sequence was sent along
+    several paths: its destination then holds messages that overtake lower numbers. [MS-MQQB] 3.1.5.8.6
     """
     if any(len({*ends}) < len(ends) for ends in zip(*sequence.hops, strict=True)):
         return SMALLEST_NUMBERED

@@ -32,14 +32,14 @@ SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 
 @dataclass(slots=True)
 class Claim:
-    """An OrderAck or a FinalAck for messages that, as far as the capture shows, had not reached its sender.
+    """An OrderAck or FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
     missing: numbers that had not arrived, each with the other queue managers that it had reached by then. For an
         OrderAck, they are the lowest such number, the lowest that no earlier OrderAck covers, and the acknowledged
         number, if it is missing. For a FinalAck, only the acknowledged number is considered. Empty if the capture had
         not yet shown a hop to the sender; the hops that are known at the end then decide.
     message_id: the message that a FinalAck names.
-    is_behind: whether the capture shows messages after the acknowledgment that crossed before it. It is then unknown
+    is_behind: whether messages that crossed before the acknowledgment come after it in the capture. It is then unknown
         which queue managers the missing numbers had reached by then.
     """
 
@@ -72,13 +72,14 @@ class Sequence:
         message of the sequence.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
-    written: pairs of SentTime and number: all messages from this number on were written then or later.
+    passed: the lowest number that a message names as its predecessor, for messages that skipped others; keyed by the
+        message's own number.
+    written: pairs of SentTime and number: all messages from this number on were written at that time or later.
     is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
     suspicions: faults, unless the identifier turns out to be used for two queues. They are keyed by code and
         acknowledgment, so that each is reported once for all hops that the acknowledgment crosses.
-    packets: for the number of each message that is still remembered, the last packet that carried it, and its
-        MessageID.
+    packets: the last packet that carried a message, and the message's MessageID, for messages that are still
+        remembered; keyed by the message's number.
     """
 
     key: SequenceKey
@@ -157,10 +158,10 @@ class Sequence:
     def explain(self, message: NumberedMessage) -> None:
         """Take a message that crosses a hop, and check whether it explains claims.
 
-        Numbers that seemed to be missing may only have been late. On one connection, an acknowledgment was sent before
-        the messages that come after it, unless it is `ahead`. A single capture point shows the order of events on two
-        connections, unless they are very close in time; two capture points do not show it. If a number was only late,
-        the claim's next missing number takes its place.
+        Numbers that seemed to be missing may only have been late. If the capture shows a message after an
+        acknowledgment on the same connection, the message was late only if the acknowledgment is `ahead`. On two
+        connections, a single capture point shows the order of events unless they are very close in time. Two capture
+        points do not show the order. If a number was only late, the claim's next missing number takes its place.
         """
         kept = []
         for claim in self.claims:

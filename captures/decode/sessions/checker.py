@@ -1,11 +1,13 @@
-"""Checks sessions: handshake, counts, windows and acknowledgments. [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
+"""Checks sessions: handshake, counts, windows and acknowledgments.
+
+[MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
 
 A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and reports
-nothing without it. What is reported as a fault would be one in any traffic that fits the capture.
+nothing if the capture lacks that. What is reported as a fault would be a fault in any traffic that fits the capture.
 
-Packets of a connection come in causal order: each packet comes before those whose senders may have known it. A packet
-for which this is not certain is `ahead`: when it was sent, the other end may have sent more than the capture shows
-before it. Earlier packets from its own sender still count.
+Packets of a connection come in causal order: each packet comes before all packets whose senders may have received it. A
+packet for which this is not certain is `ahead`: its sender may have received more from the other end than the capture
+shows before the packet. Earlier packets from its own sender still count.
 """
 
 from __future__ import annotations
@@ -72,10 +74,10 @@ class SessionView:
     half, other: the end that sent the packet, and the end that it went to.
     answers: whether the packet answers the packet of the same kind that came from the other end in the handshake.
     tells: whether the packet identifies both ends, even if the capture lacks the request that it answers.
-    sent: a UserMessage as its session counts it, not acknowledged yet; None for other packets.
+    sent: the session's record of a UserMessage, which is not acknowledged yet; None for other packets.
     received, saved: the messages that the packet's SessionHeader newly acknowledges as received, and as saved.
-    learnt: messages of the same end that earlier SessionHeaders turn out to have acknowledged.
-    answered: all messages about whose acknowledgment more is now known.
+    learnt: messages of the same end that earlier SessionHeaders had acknowledged, as only this packet reveals.
+    answered: the messages in `received`, `saved` and `learnt`.
     hidden_bytes: how many bytes the capture lacks right before the packet; 0 if no message fits into them.
     is_counted: whether the packet's SessionHeader shows that the capture has all recoverable messages that this end has
         sent since its last SessionHeader.
@@ -205,7 +207,7 @@ class SessionChecker:
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
         """Check that an answer names the two queue managers of the request.  3.1.5.3.1
 
-        To report a fault, this needs the request, and nothing may be missing from either end since then. A refusal
+        A fault is reported only if the capture has the request and everything that both ends sent after it. A refusal
         needs no other evidence.
         """
         connection, number = view.connection, facts.number
@@ -256,8 +258,8 @@ class SessionChecker:
     def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
         """Check that the acceptor's answer repeats the timeouts that were proposed.  3.1.5.4.1
 
-        This needs the proposal, and nothing may be missing from its sender since then. Earlier packets of the other end
-        do not matter.
+        A fault is reported only if the capture has the proposal and everything that its sender sent after it. Earlier
+        packets of the other end do not matter.
         """
         proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
         if facts.ahead or proposed is None or adopted is None or proposed == adopted:
@@ -308,9 +310,9 @@ class SessionChecker:
     def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
         """Number a UserMessage, and check that it stays within the window.  3.1.1.3.1
 
-        This needs the smallest possible number of messages before it, and their last acknowledgment, with nothing
-        missing from the other end since then. It also needs both ConnectionParameters, because no later window is
-        larger than theirs.
+        The check needs a lower limit for how many messages were sent before this one. It also needs the last
+        acknowledgment of these messages, with nothing missing from the other end since that acknowledgment. Finally, it
+        needs the ConnectionParameters of both ends, because no later window is larger than theirs.
         """
         half, other = view.half, view.other
         view.sent = half.count(facts.number, recoverable=recoverable)
@@ -361,11 +363,12 @@ class SessionChecker:
         view.answered += view.learnt
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
-        """Check AckSequenceNumber: it must not go backwards, or beyond the messages that were sent. 3.1.5.5.1
+        """Check that AckSequenceNumber neither goes backwards nor covers unsent messages.  3.1.5.5.1
 
         To find that it goes backwards, this needs an earlier AckSequenceNumber of the same end, with nothing missing
-        from that end since then; otherwise it may belong to another session. To find that it goes beyond, this needs
-        the largest number of messages that the other end can have sent, and a packet that is not `ahead`.
+        from that end since then; otherwise the earlier one may belong to another session. To find that it covers unsent
+        messages, this needs a packet that is not `ahead`, and an upper limit for how many messages the other end has
+        sent.
         """
         number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         before, is_near = other.acknowledged, self._is_near(view)
@@ -402,8 +405,8 @@ class SessionChecker:
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
         """Check RecoverableMsgAckFlags: only messages that were sent can be saved.  3.1.5.5.3
 
-        To find that unsent messages are acknowledged, this needs a packet that is not `ahead`, and the largest number
-        of recoverable messages that the other end can have sent.
+        To find that unsent messages are acknowledged, this needs a packet that is not `ahead`, and an upper limit for
+        how many recoverable messages the other end has sent.
         """
         base, flags, other = (
             header.recoverable_msg_ack_seq_number,

@@ -192,7 +192,7 @@ class Origins:
         return news
 
     def resolve(self, key: NodeKey) -> NodeKey:
-        """Return the GUID of the queue manager at an address, or the address itself if that is unknown.
+        """Return the GUID of the queue manager at an address; if it is unknown, return the address itself.
 
         A GUID is returned as it is.
         """
@@ -275,8 +275,9 @@ class Connections:
 
         Also return whether the guess rests on a port. An end that is known to listen did not open the connection; if
         that decides nothing, the end at MSMQ's port did not. Failing both, the sender of an EstablishConnection opened
-        it, because a request for a session comes first. If that packet is `ahead`, it is taken for an answer, so that
-        the other end opened it. For any other packet, the end with the higher port is taken to have opened it.
+        the connection, because a request for a session comes first. However, an EstablishConnection that is `ahead` is
+        taken for an answer; the other end then opened the connection. For any other packet, the end with the higher
+        port is taken to have opened it.
         """
         ends = (facts.source, facts.destination)
         known = [end in self._addresses.listening for end in ends]
@@ -337,10 +338,10 @@ class Connections:
         self.name(connection)
 
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
-        """Learn the identities of the ends from an answer, also for other connections at these addresses.
+        """Learn the identities of the ends from an answer.
 
-        An answer that does not fit its request is ignored. If the request is missing, the answer shows its GUIDs,
-        because it repeats them.
+        They are also used for other connections at these addresses. An answer that does not fit its request is ignored.
+        If the request is missing, the answer is enough, because it repeats the GUIDs of the request.
 
         Returns:
             The conflict, as in `Addresses.conflict`; None if the answer is ignored.

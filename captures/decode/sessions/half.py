@@ -110,8 +110,8 @@ NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 def outstanding() -> deque[Sent]:
     """Return an empty queue for unacknowledged messages.
 
-    It holds one message less than half of the 16-bit circle; when it is full, each new message makes it forget the
-    oldest one.
+    It holds at most 32,767 messages, one fewer than half of the 16-bit numbers. When it is full, each new message makes
+    it forget the oldest one.
     """
     return deque(maxlen=OUTSTANDING_LIMIT)
 
@@ -274,7 +274,7 @@ class Half:
         return answered
 
     def _bound(self, count: int, recoverable_count: int) -> None:
-        """Set an upper bound for the number of each message that precedes the newly numbered ones.
+        """Set upper bounds on the numbers of messages that precede the newly numbered ones.
 
         Earlier messages have lower numbers, even if a hole hides some messages.
 
@@ -354,10 +354,12 @@ class Half:
 
 
 def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
-    """Return the last packet, up to and including `packet`, that comes right after a loss; None if there is none.
+    """Return the last packet, up to and including `packet`, that comes right after a loss.
+
+    Return None if there is none.
 
     Args:
-        losses: the packets of an end right before which the capture lacks messages.
+        losses: the packets from one end that come right after messages that the capture lacks.
     """
     if not losses or packet < losses[0]:
         return None

@@ -29,7 +29,7 @@ def _unnamed(owner: str) -> None:
 
 
 class Wording(NamedTuple):
-    """A label in three parts: `head`, a number that distinguishes it from similar labels, and `tail`.
+    """A label in three parts: a head, then a number that tells similar labels apart, then a tail.
 
     heads, tails: each in a long form and in shorter forms.
     owner: the queue manager of a queue that has only a number. It is written before the tail.
@@ -114,9 +114,9 @@ def _message(sight: Sight, names: Names) -> Wording:
 def _queue(
     user: UserHeader, names: Names
 ) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
-    """Return the owner of a queue without a name, forms of the queue's name, and a function.
+    """Return the `owner`, `tails` and `called` of a Wording for a message's destination queue.
 
-    The forms go from long to short. The function returns the queue's name, given its owner's name.
+    The owner is None if the queue has a name. The tails go from long to short.
     """
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:

@@ -35,7 +35,7 @@ from mqproto.wire import (
 
 NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
-"""The largest number of messages with one label, or with one ordinal, that are followed."""
+"""The largest number of messages that are followed if several share the wanted label or ordinal."""
 EVENT_LIMIT: Final = 10_000
 ORDER_ACK_LIMIT: Final = 16
 """The largest number of OrderAcks of one sequence that are remembered for messages that come later in the capture."""

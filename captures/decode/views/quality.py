@@ -22,7 +22,7 @@ Such steps come from a card that delivers frames late, or from a clock that was 
 NOTHING: Final = "nothing is known to be lacking"
 NO_FINDING: Final = "nothing was found to be wrong"
 KINDS_SHOWN: Final = 8
-"""The largest number of kinds of unread frames that are named; the most frequent kinds come first."""
+"""At most this many kinds of unread frames are named; the most frequent kinds come first."""
 
 
 class PointLack(NamedTuple):

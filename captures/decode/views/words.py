@@ -28,7 +28,10 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share as text, such as `12 %`; only exactly none is shown as `0 %`, and only exactly all as `100 %`."""
+    """Return a share as text, such as `12 %`.
+
+    `0 %` always means none, and `100 %` always means all.
+    """
     if not whole:
         return "–"
     percent = 100 * part / whole

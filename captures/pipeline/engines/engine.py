@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 
 class Outbox:
-    """Writes the rows of one task to a file, so that only few rows are in memory.
+    """Writes the rows of one task to a file, so that only a few rows are in memory at a time.
 
     Args:
         source: the number of the task.
@@ -209,10 +209,11 @@ class Engine(ABC):
         """Run the tasks; return their results in order.
 
         Args:
-            stage: a name for the work, for people.
-            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the stage.
-            tasks: the tasks by bucket. They are small, because each is sent separately. The text of a task names its
-                subject, for error messages. Results are small, too, because rows go through exchanges.
+            stage: the name by which people know the work.
+            function: picklable, and sent once with all the data that the tasks share. An exception that it raises ends
+                the stage.
+            tasks: the tasks by bucket. They must be small, because each is sent separately. The text of a task names
+                its subject in error messages. Results must be small, too; rows go through exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
             again: an earlier stage that this one repeats. Rows from its tasks for the same buckets no longer count.
             puts: whether the tasks send rows to later stages; keeping these rows costs time.

@@ -80,7 +80,7 @@ class _Work(NamedTuple):
 class LocalEngine(Engine):
     """Runs tasks in this process at first, and later also in a pool.
 
-    The pool is used once this process has worked for as long as a pool takes to start.
+    This process works alone for as long as a pool takes to start. Only then is a pool started.
 
     Args:
         processes: the size of the pool; with one, this process does all the work.

@@ -289,7 +289,10 @@ def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a log record is meant for people; py4j also logs tracebacks of its exceptions, without a logger."""
+    """Whether a log record is from code other than py4j.
+
+    py4j logs tracebacks of its exceptions through the root logger; they are not meant for people.
+    """
     return "py4j" not in Path(record.pathname).parts
 
 

@@ -87,7 +87,7 @@ class _Some:
 class SegmentParts:
     """Collects segments into large parts for reading, because each part has a cost.
 
-    Damaged segments that came again intact lose their content.
+    If an intact copy of a damaged segment follows, the damaged one loses its content.
 
     Args:
         apart: as in SegmentPart.

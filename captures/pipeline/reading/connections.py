@@ -54,7 +54,10 @@ class ReadSeries:
 
     @property
     def end(self) -> int:
-        """Return a number after all ranges, for rows that only the end of the series reveals."""
+        """Return a number that is higher than the number of any range.
+
+        It is for rows that only the end of the series reveals.
+        """
         return self.first + len(self.first_numbers)
 
 

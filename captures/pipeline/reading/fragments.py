@@ -50,8 +50,8 @@ class FragmentTask:
     """All fragments of a series.
 
     first: the number of the first new range of the series.
-    before: the state of fragments that wait before that range; None if none do.
-    end: a number after all ranges.
+    before: the state of packets that wait for fragments when that range begins; None if there are none.
+    end: a number that is higher than the number of any range.
     """
 
     series: str
@@ -77,7 +77,7 @@ class FragmentsJoined:
 
 
 def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
-    """Report the fragments that wait before each range with fragments, and at the end."""
+    """Report which packets wait for fragments before each range that has fragments, and at the end."""
     ip = waiting_packets(task.before)
     waiting: dict[int, bytes] = {}
 

@@ -41,9 +41,10 @@ class Place:
     """A range of a series.
 
     number: the number of the range, counted from 0 over the series.
-    frames_before: the number of frames in the earlier files of the series.
-    halves: interfaces of TAPs that are read as another interface, as in mqproto.captures.net.taps.
-    translations: connections that are read as another connection, as in mqproto.captures.translation.
+    frames_before: how many frames are in the earlier files of the series.
+    halves: maps the number of an interface of a TAP to the interface that it is read as, as in
+        mqproto.captures.net.taps.
+    translations: the connections that are read as others, as in mqproto.captures.translation.
     """
 
     number: int

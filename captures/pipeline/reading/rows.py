@@ -123,7 +123,10 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
 
 
 def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
-    """Return every host once, and columns, keyed by name, with the index of each row's host or with its port."""
+    """Return the hosts, each of them once, and columns keyed by name.
+
+    For each row, a column has either the index of its host or its port.
+    """
     hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
     place = {host: index for index, host in enumerate(hosts)}
     columns: dict[str, Any] = {}

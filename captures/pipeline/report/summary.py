@@ -38,7 +38,10 @@ from mqproto.captures.pipeline.report.facts.words import (
 
 POINTS_LISTED: Final = 8
 LISTED_EACH: Final = 10
-"""The number of queues and hops listed: the slowest ones, and as many with the most messages."""
+"""How many queues, and how many hops, are listed at most.
+
+They are alternately the slowest ones and those with the most messages.
+"""
 LISTED: Final = 3
 BRIEFED: Final = 10
 """The number of items from each list that programs get."""

@@ -52,14 +52,16 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""The last of the keys of the tables' state. In order, the keys have these values:
+"""The last of the keys of the tables' state, which are defined here from SERIES on.
+
+In order, the keys have these values:
 
 1. Each series' `Known`, by name.
 2. Whether packets have the texts of bodies.
 3. Whether packets have the results of keys.
 4. Why files were refused, by path.
 5. The state of judging.
-6. How often each severity and code was found.
+6. How often each pair of severity and code was found.
 """
 
 
@@ -288,7 +290,11 @@ def _emptied(engine: Engine, run: Run) -> Iterator[None]:
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint) -> bool:
-    """Whether judged packets of a series are read again, or new packets lie before the limit for quiet messages."""
+    """Whether judged packets of a series are read again, or new packets are too old.
+
+    New packets are too old if they are from before `Watermark.quiet_ns`: messages that were last seen before that time
+    may already count as over.
+    """
     if work.known is not None:
         return False
     first_ns = work.files[0].first_ns
@@ -302,12 +308,12 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint)
 def _tidied(
     run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
-    """Merge small parts of earlier runs; return each new part with the names of the parts that it replaces.
+    """Merge small parts of earlier runs; return each new part with the names of the parts it replaces.
 
     Args:
         parts: the parts that stay.
-        lists: lists of names of parts. Such a part is merged only with parts of the same list, which then has the name
-            of the new part.
+        lists: lists of names of parts. A part named in a list is merged only with parts of the same list. The name of
+            the new part then replaces their names in that list.
     """
     places = {name: place for place, names in enumerate(lists) for name in names}
     keyed = (

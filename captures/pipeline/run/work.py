@@ -67,12 +67,12 @@ class Work:
     Attributes:
         sources: the files to read: the new files of the series, or one file merged from them.
         asked: what to read from packets in addition to their fields.
-        buckets: the number of parts into which the series' pairs of ends are split.
-        addresses: where the series' rows go, once the number of ranges is known.
+        buckets: how many parts the series' pairs of ends are split into.
+        addresses: where the series' rows go, once it is known how many ranges there are.
         replaces: the series that this one replaces.
         places: the new ranges of the series, once they are known.
-        wanting: ranges that were read without packets that wait for fragments before them, or without known address
-            translation.
+        wanting: ranges to be read again. When they were read, it was not known which earlier packets still waited for
+            fragments, or which connections were translated.
         connections: the result of reading the connections of each bucket.
         parts: the parts that were written.
     """
@@ -117,7 +117,10 @@ class Work:
 
     @property
     def end(self) -> int:
-        """Return a number after all ranges, for rows that only the end of the series reveals."""
+        """Return a number that is higher than the number of any range.
+
+        It is for rows that only the end of the series reveals.
+        """
         return self.growth.range_count + len(self.places)
 
     def place(self, scans: dict[str, list[Scanned]]) -> None:
@@ -142,7 +145,10 @@ class Work:
         self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
 
     def read_task(self, places: Iterable[Place]) -> ReadTask:
-        """Return the task that reads some ranges, with the packets now known to wait for fragments before them."""
+        """Return the task that reads some ranges.
+
+        For each range, the task has the earlier packets that are now known to wait for fragments.
+        """
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
@@ -165,7 +171,7 @@ class Work:
             yield FragmentTask(self.series.name, first, before, self.end)
 
     def take_fragments(self, joined: FragmentsJoined) -> None:
-        """Take the packets that wait for fragments before ranges, and mark these ranges to be read again."""
+        """Take, for each range, the earlier packets that wait for fragments; mark the range to be read again."""
         self._waiting |= joined.waiting
         self._waiting_count = joined.waiting_count
         self.wanting = [place for place in self.places if place.number in joined.waiting]

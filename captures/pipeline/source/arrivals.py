@@ -26,8 +26,9 @@ from mqproto.captures.pipeline.source.storage import opened
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
-"""A duration. A file that last changed less than this long ago may change again unnoticed, because kernels count time
-in ticks.
+"""A file whose last change is more recent than this may change again unnoticed.
+
+The reason is that kernels count time in ticks. The value is in nanoseconds.
 """
 HEAD_BYTES: Final = 1 << 20
 KEPT: Final = 1 << 16

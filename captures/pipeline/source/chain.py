@@ -1,9 +1,9 @@
 """Walks through the blocks of a pcapng file, many at a time.
 
-Each block states its length, so the next one can be found only by looking at this one. But nearly all blocks are of one
-type and begin at 32-bit words, so everything that looks like one is found at once. Where each such place leads to the
-next one, they are the blocks that a single-step walk would reach. All other blocks are visited one by one, so frames
-may contain anything without confusing the walk.
+Each block states its length, so the next block can be found only by looking at this one. But nearly all blocks are of
+the same type and begin at 32-bit boundaries, so all places that look like the beginning of such a block are found at
+once. As long as each of these places leads to the next, they are the blocks that a single-step walk would reach. All
+other blocks are visited one by one, so frames may contain anything without confusing the walk.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def chain(data: Octets, order: str, low: int, high: int) -> Vector:
 
     Args:
         order: the byte order of their section, "<" or ">".
-        low: where the first block begins, at a word of the file.
-        high: the limit before which the last block begins. The chain ends earlier at a new section, or at anything that
-            is not a block.
+        low: where the first block begins, at a 32-bit boundary of the file.
+        high: all blocks begin before this place. The chain ends earlier at a new section, or at anything that is not a
+            block.
     """
     found: list[Vector] = []
     at, likely, searched = low, _search(data, order, low, low), low

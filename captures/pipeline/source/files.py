@@ -49,8 +49,9 @@ from mqproto.captures.pipeline.source.storage import (
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""The number of samples that identify a file together with its size. They are spread evenly from its first to its last
-byte.
+"""How many samples, together with the size of a file, identify the file.
+
+The samples are spread evenly from the file's first byte to its last.
 """
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 

@@ -158,7 +158,7 @@ def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing:
     Args:
         at: where the packets begin.
         end: where the frames end.
-        missing: the number of bytes of each frame that the capture left out.
+        missing: for each frame, how many of its bytes the capture left out.
     """
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]

@@ -48,9 +48,9 @@ ENHANCED_BYTES: Final = 28
 """The distance from the start of an Enhanced Packet Block, or of an obsolete Packet Block, to its frame."""
 SIMPLE_BYTES: Final = 12
 FEW_BLOCKS: Final = 32
-"""A number of blocks. Sections with fewer than this are read block by block, because columns would take longer."""
+"""Sections with fewer blocks than this are read block by block, because columns would take longer."""
 OPTION_LIMIT: Final = 16
-"""A number of options. Blocks with more than this are checked one by one."""
+"""Blocks with more options than this are checked one by one."""
 TIME_LIMIT_NS: Final = 2**62
 """The limit for the distance of a time from 1970. It allows times from 1823 to 2116, so that the difference of any two
 fits in a column.
@@ -134,7 +134,7 @@ class Stretch(NamedTuple):
     form: "pcap" or "pcapng".
     where: the name of the file as shown in errors.
     low: where the first record begins.
-    high: the limit before which the last record begins.
+    high: all records begin before this place.
     section: the state at `low`.
     is_assumed: whether the state is unknown; then `section` has only the byte order, and any interface is accepted.
     cut_by: the fault that ends `data` before the end of the file.
@@ -252,7 +252,7 @@ def _record_columns(data: Data, section: Section, offset: Integers) -> Frames:
 
 
 class _Blocks(NamedTuple):
-    """Blocks of one section, together with the file as 32-bit words. All blocks begin at such words."""
+    """Blocks of one section, together with the file as 32-bit words; each block begins with such a word."""
 
     order: str
     words: npt.NDArray[np.uint32]

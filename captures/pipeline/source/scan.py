@@ -3,7 +3,7 @@
 A range that does not begin at the start of the file searches for its first record: the first place from which several
 plausible records follow one another. Frames may contain bytes that look like records, and an earlier section header may
 have changed the byte order, so that place is a guess. It is proved once all ranges have been scanned: each must begin
-where the previous one ended, and name no interface that was not described by then. A range that fails is scanned again,
+where the previous one ended, and name only interfaces that were described before. A range that fails is scanned again,
 this time from the known place and state.
 """
 
@@ -41,14 +41,16 @@ from mqproto.captures.pipeline.source.records import (
 from mqproto.captures.pipeline.source.storage import is_remote
 
 CHAIN: Final = 4
-"""A number of records. This many consecutive plausible records count as real; fewer suffice at the end of the file."""
+"""This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""A number of bytes. If no record seems to begin within this many bytes of a range's start, the scan of the previous
-range tells where the first one begins.
+"""How many bytes from the start of a range are searched for the beginning of a record.
+
+If no record seems to begin there, the scan of the previous range tells where the range's first record begins.
 """
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""How many bytes to fetch after a range of an object for its last records: in a first try, and in a second one if those
-were too few.
+"""How many bytes to fetch after a range of an object, because its last records may extend there.
+
+The first value is for the first try. The second value is for a second try, if the first one fetched too few bytes.
 """
 FETCHES: Final = 4
 """The number of ranges of an object that are fetched and scanned at the same time while a query is planned."""
@@ -121,7 +123,8 @@ class Reading:
     first_number: the number of the range's first frame, counted from 1 over the file.
     section: the state at `start`: byte order and interfaces.
     damage: the fault at `end` that ends the file, if any. No range follows it.
-    continued: keyed by number, the interfaces that are read as another one, as in mqproto.captures.files.pcapng.
+    continued: maps the number of an interface to the earlier interface that it is read as, as in
+        mqproto.captures.files.pcapng.
     """
 
     file: CaptureFile

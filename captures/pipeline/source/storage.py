@@ -237,7 +237,7 @@ def _objects_at(uri: str) -> Iterator[Found]:
 
 
 def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path, or a folder that contains it, matches the patterns, one for each step."""
+    """Whether a path, or a folder that contains it, matches the patterns, one for each part of the path."""
     return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
 
 

@@ -102,8 +102,9 @@ def files(found: DeltaTable) -> pa.Table:
 def dataset(table: DeltaTable) -> Any:
     """Return the rows of a table for pyarrow and DuckDB, in the order of `parts`.
 
-    If a column, such as one of texts or flags, has no minimum and maximum in the log, deltalake assumes that no
-    comparison matches it: `kind = 'Ping'` skipped a file that had some. So the footer of each file is used here.
+    Some columns, such as those of strings or Booleans, have no minimum and maximum in the log. deltalake assumes that
+    no comparison matches such a column: with `kind = 'Ping'`, it skips files that have Pings. So the footer of each
+    file is used here.
     """
     known = table.to_pyarrow_dataset()
     found = sorted(known.get_fragments(), key=lambda each: each.path)

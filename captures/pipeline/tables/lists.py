@@ -80,7 +80,7 @@ def records(kind: type[N], batch: pa.RecordBatch, /, **made: Iterable[Any]) -> I
 
 
 def coded(rows: pa.Table) -> pa.Table:
-    """Return rows in which columns of repeating texts are CODED."""
+    """Return the rows with those string columns whose values repeat as CODED."""
     return rows.cast(pa.schema([(field.name, type_of(field.name, field.type)) for field in rows.schema]))
 
 
@@ -94,7 +94,7 @@ def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
 
 
 def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
-    """Return a column of texts as truth values; `read` is called once for each distinct text."""
+    """Return a column of strings converted to Booleans by `read`, called once for each distinct string."""
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
 

@@ -25,7 +25,10 @@ from mqproto.base.errors import MqprotoError
 from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_of, whole
 
 HIDDEN: Final = "_"
-"""The beginning of names that are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
+"""As in Spark, the prefix of the names of files and folders that are not tables.
+
+These are a log, a lock, and data that runs keep for later runs.
+"""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16
@@ -141,7 +144,7 @@ class Store:
         return [info.base_name for info in _system(self.root).get_file_info(selector)]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete those of these files that exist."""
+        """Delete these files; files that do not exist are ignored."""
         system = _system(self.root)
         for name in names:
             with suppress(FileNotFoundError):
@@ -219,8 +222,8 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 def _repeating(table: pa.Table) -> list[str]:
     """Return the columns that are worth a dictionary.
 
-    These are all lists, and the columns whose values repeat in the first rows. Columns of whole numbers, and other
-    nested columns, are left out.
+    These are the columns of lists, and the columns whose values repeat in the first rows. Columns of integers, and
+    nested columns other than lists, are left out.
     """
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]

@@ -1,6 +1,6 @@
-"""Queries of the tables with DuckDB.
+"""Queries on the tables, with DuckDB.
 
-They see the tables as one run left them, even if others are written meanwhile.
+A query sees the tables as one run left them, even if a later run writes to them meanwhile.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
 
 
 def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> list[Path]:
-    """Write all tables, or the rows of a query, with one file for each; return the paths of the files.
+    """Write each table to its own file, or the rows of a query to one file; return the paths of the files.
 
     Raises:
         UsageError: the folder is not empty; or as for `answer`.

@@ -43,7 +43,10 @@ AT_ONCE: Final = 8
 version_of: Final = cache(version)
 """Returns the version of a package. It reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
-"""How old, in seconds, an unnamed file must be to count as left over where running tasks cannot be seen."""
+"""The age, in seconds, above which an unnamed file in remote tables counts as left over.
+
+Whether tasks are running there cannot be seen.
+"""
 
 
 class Tables:
@@ -153,7 +156,7 @@ class Tables:
                 yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
-        """Delete files that are no longer needed; return their number.
+        """Delete files that are no longer needed; return how many were deleted.
 
         These are files that ceased to count at least `keep_s` seconds ago, and those that dead runs left.
 
@@ -176,7 +179,7 @@ class Tables:
             return len(gone)
 
     def adopt(self, row: Row, state: State) -> None:
-        """Show a run that has just been committed."""
+        """Switch to a run that has just been committed."""
         self.row, self._state, self._parts, self.last = row, state, {}, {}
 
     def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
@@ -223,9 +226,9 @@ class Tables:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, if the tables are on this machine, and show the last run.
+        """Hold the lock, if the tables are on this machine, and switch to the last run.
 
-        During the block, no other process on this machine changes such tables. Remote tables have no lock.
+        During the block, no other process on this machine changes the tables. Remote tables have no lock.
         """
         with ExitStack() as held:
             if (folder := self.store.folder) is not None:
@@ -244,7 +247,10 @@ class Tables:
         return names if self.row is None else names | {self.row.state}
 
     def _restore(self, table: str) -> None:
-        """Make the version that counts the last version of a table, for readers that know nothing about runs."""
+        """Restore the version of a table that counts, so that it is the last version.
+
+        This is for readers that know nothing about runs.
+        """
         assert self.row is not None
         try:
             found, version = delta.opened(self.store, table), self.row.versions[table]
@@ -258,7 +264,7 @@ class Tables:
     def _remove_leftovers(self) -> None:
         """Remove unnamed files that a dead run left, if the tables are on this machine.
 
-        Elsewhere, a run may be at work.
+        In remote tables, unnamed files may belong to a run that is still at work.
         """
         folder = self.store.folder
         if folder is not None:

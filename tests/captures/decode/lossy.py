@@ -1,8 +1,8 @@
 """The packets that a reader yields, one by one, for a capture with losses.
 
-The packets of a scene are in the order in which they were sent: the sender of each packet had received or sent
-everything before it. So it is known what a packet's sender may have had, and whether the packet is ahead of what the
-capture shows.
+The packets of a scene are in the order in which they were sent: before its sender sent a packet, it had received or
+sent all earlier packets. So it is known what the sender of a packet may have received. It is also known whether the
+packet is *ahead*, that is, whether its sender may have received something that the capture does not show before it.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def copied(seen: SeenPacket, **changes: int | bool) -> SeenPacket:
 
 
 def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPacket]:
-    """Return the remaining packets, renumbered. The next packet in a direction reports the missing ones.
+    """Return the packets that are not lost, renumbered.
 
-    A packet is ahead if its sender had a packet that is lost and that no later packet has reported yet.
+    The next packet in a direction reports the lost ones before it. A packet is ahead if its sender had received a lost
+    packet that no packet has reported yet.
     """
     gone = set(lost)
     untold: list[SeenPacket] = []
@@ -106,9 +107,9 @@ def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPack
 def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
     """Draw a capture of these packets as a reader may yield it.
 
-    It lacks some packets, begins and ends anywhere, and has one direction of a connection or both. If a reader could
-    not wait for something that a packet's sender had, the packet comes too early and is ahead. Any other packet may be
-    ahead, too.
+    It lacks some packets, may begin and end at any packet, and has one direction of a connection or both. If the reader
+    could not wait for data that a packet's sender had received, the packet comes too early and is ahead. Any other
+    packet may be ahead, too.
     """
     places = range(len(packets))
     some = st.sets(st.sampled_from(places), max_size=6) if packets else st.just(set[int]())
@@ -129,7 +130,10 @@ def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
 
 
 def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
-    """Move a packet before some packets that its sender had. Packets in its own direction stay in order."""
+    """Move a packet to before some packets that its sender had received.
+
+    Packets in its own direction stay in order.
+    """
     seen = kept.pop(place)
     while steps and place and not is_same_stream(kept[place - 1], seen):
         place -= 1
@@ -140,10 +144,10 @@ def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
 
 @st.composite
 def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]:
-    """Draw the frames that a sniffer saw. Some are lost, late or doubled.
+    """Draw the frames that a sniffer saw. Some are lost, late or duplicated.
 
-    The sniffer may also have begun late, ended early, or cut frames. The packets are sent in segments of any size.
-    Receivers acknowledge them immediately, or with the data that they send.
+    The sniffer may also have started late, stopped early, or truncated frames. The packets are sent in segments of any
+    size. Receivers acknowledge them immediately, or with the data that they send.
     """
     size_bytes = draw(st.sampled_from([100, 300, 1_460]))
     talks: dict[int, Segments] = {}

@@ -1,5 +1,6 @@
-"""Properties of whole captures: correct captures accuse nobody, whatever they lack; faulty ones are shown to the
-end.
+"""Properties of whole captures.
+
+A correct capture accuses nobody, whatever it lacks. A faulty one is shown up to its end.
 """
 
 from __future__ import annotations

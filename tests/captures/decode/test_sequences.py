@@ -520,7 +520,7 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_what_its_sender_had_may_come_behind_an_acknowledgment_that_is_ahead(ahead: bool) -> None:
-    """Data that the sender of an early acknowledgment had may come after it in the capture.
+    """Data that was received before an acknowledgment was sent may come after it in the capture.
 
     A message with missing bytes is read only once the missing bytes are given up.
     """

@@ -39,7 +39,7 @@ def lines(data: bytes, size: int = 16) -> Iterator[tuple[int, bytes]]:
 
 
 def squeezed(data: bytes, line: Callable[[int, bytes], str], end: str) -> str:
-    """Return lines of text, without those that repeat the line before them, as hexdump and od do it."""
+    """Return lines of text, with a `*` for lines that repeat the one before, as in hexdump and od."""
     shown, before = [], None
     for at, part in lines(data):
         if part == before:

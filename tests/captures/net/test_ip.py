@@ -26,7 +26,8 @@ def packet_4(payload: bytes, *, offset: int = 0, more: bool = False, identificat
 def packet_6(payload: bytes, *extensions: tuple[int, bytes], last: int = TCP) -> bytes:
     """Return an IPv6 packet.
 
-    Each extension is its number, and its bytes after the first one, which is the next header's number.
+    Each extension is given as its number and its bytes. Its first byte, which is the number of the next header, is left
+    out.
     """
     numbers = [number for number, _ in extensions] + [last]
     body = b"".join(

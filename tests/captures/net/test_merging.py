@@ -40,7 +40,7 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """If only one place has certain frames, they limit the difference of the clocks from one side.
+    """Frames that only one place has give only a lower or an upper limit for the clocks' difference.
 
     One place has the client's bytes. The other has the acknowledgment of these bytes, which seems to have come first.
     """

@@ -138,7 +138,7 @@ pcapng_files = st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=25).map(
 )
 """A strategy for files with sections in either byte order.
 
-Their interfaces are described anywhere, and some blocks have no frame.
+An interface may be described anywhere in its section, and some blocks have no frame.
 """
 pcap_files = st.builds(
     pcap_of,

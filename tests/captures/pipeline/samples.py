@@ -53,7 +53,8 @@ def another_run(name: str, folder: Path) -> Path:
 def renamed(frame: Frame, system: int = 1) -> Frame:
     """Rename queue managers and their addresses.
 
-    Each system has new GUIDs, which spell the names in other capital letters.
+    GUIDs contain the names as letters. Each system has new GUIDs, in which these letters are replaced by other capital
+    letters.
     """
     capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
     names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)

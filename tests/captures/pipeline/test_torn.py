@@ -27,10 +27,10 @@ STEPS = (
 
 @pytest.mark.long
 def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before each step of a commit, one of the readers opens the tables; it reads them when its next turn comes.
+    """Before each step of a commit, one reader opens the tables; it reads them when its next turn comes.
 
-    The readers take turns, so each read has some of the writer's steps in its middle. After five commits, each reader
-    has been at each step.
+    The readers take turns, so some of the writer's steps come between a reader's opening and its reading. After five
+    commits, each reader has opened the tables at each step.
     """
     known = {torn.digest(torn.state(run)): run for run in range(1, COMMITS + 1)}
     turns = itertools.cycle(torn.READERS)

@@ -160,7 +160,7 @@ def _wrong_count(truth: Truth, chance: random.Random) -> Others:
 
 @plant("window-exceeded")
 def _window(truth: Truth, chance: random.Random) -> Others:
-    """Make both ends announce a window of one on a connection on which more messages than that wait."""
+    """Make both ends of a connection announce a window of one, although more messages wait on it."""
     waiting: dict[tuple[int, str], int] = {}
     busy = set()
     for sight in truth.sights.values():

@@ -1,8 +1,8 @@
-"""Checks whether each sentence about a damaged capture is true: it is a claim, and is compared with the whole capture.
+"""Checks whether each sentence about a damaged capture is true.
 
-A sentence about the capture ("23 bytes before it are not in the capture") has to be true of the damaged one. A sentence
-about the world ("number 3 did not cross before 4") has to be true of the whole one. A claim that matches no pattern is
-unchecked.
+Each sentence is a claim, and is compared with the undamaged capture. A sentence about the capture itself ("23 bytes
+before it are not in the capture") has to be true of the damaged capture. A sentence about the world ("number 3 did not
+cross before 4") has to be true of the undamaged capture. A claim that matches no pattern is unchecked.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def _numbers(found: re.Match[str]) -> range:
 TOLD_ONCE: Final = frozenset(
     {"foreign-ack", "order-ack-beyond", "order-ack-backwards", "final-ack-unknown", "final-ack-mismatch"}
 )
-"""The codes of faults of acknowledgments: these cross several hops, and only the first crossing in the capture is
-accused.
+"""The codes of faults of acknowledgments, which are reported only once for each acknowledgment.
+
+An acknowledgment crosses several hops, and its fault is reported at its first crossing in the capture.
 """
 
 

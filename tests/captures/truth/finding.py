@@ -1,9 +1,9 @@
-"""Are breaches still found if frames are lost? A breach counts only if its evidence remains: all frames that its
-finding in the whole capture names.
+"""Are breaches still found if frames are lost? A breach counts only if its evidence remains.
 
-A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
-that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
-contradiction, with the next OrderAck of its sender, which says less.
+The evidence is all frames that the finding in the whole capture names. A fault of an acknowledgment is reported once,
+at the first hop of its way that a capture shows. If frames are lost, that may be another hop. An OrderAck that covers
+too much contradicts the next OrderAck of its sender, which covers less. If only this contradiction is reported, the
+breach also counts as found.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
     """Plant breaches of rules in a world, lose frames, and look for the breaches.
 
     Args:
-        times: how many times each breach is planted, and in how many different ways 1 % of the frames is then lost.
+        times: how many times each breach is planted. Each time, 1 % of the frames is lost in this many different ways.
     """
     for code in codes:
         tally = Hunt()

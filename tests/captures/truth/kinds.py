@@ -160,7 +160,7 @@ def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
 def _translated(frames: list[Frame], seed: int) -> Files:
     """Apply a host that translates addresses; frames are caught on both sides of it.
 
-    They are caught either by one interface that stands for all, or by two interfaces.
+    They are caught either by one interface for both sides, or by one interface for each side.
     """
     chance = spoil.dice(seed, "translated")
     late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.

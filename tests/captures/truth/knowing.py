@@ -160,9 +160,10 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
 
 
 def tells(truth: dict[int, Sight], sequence: tuple[Guid, TxSequenceId, int], number: int) -> bool:
-    """Return whether an acknowledgment of a number in a message's sequence covers the message.
+    """Return whether an acknowledgment of a number covers a message of the same sequence.
 
-    It does unless a message with a number up to that one passes this message over.
+    The message is given by its place in the sequence. It is not covered if another message passes it over whose number
+    is at most the acknowledged one.
     """
     return number >= sequence[2] and not any(
         header.previous_tx_sequence_number < sequence[2] < header.tx_sequence_number <= number

@@ -53,11 +53,12 @@ STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Return whether a world fits in which each of these packets was another one of the same size.
+    """Return whether a world fits in which each of these packets was a different packet of the same size.
 
-    Each may be another message of the same sender. If what is left of a message shows its source, all its copies are
-    another message of that source, on the same path. If it shows everything but the source, the copies come from
-    another sender that used the same number, on a path that is not in the capture.
+    Each packet may be a different message of the same sender. If the bytes that are left of a message show its source,
+    all copies of the message are replaced by a different message of that source, on the same path. If they show
+    everything but the source, the copies are replaced by the message of a different sender. That sender used the same
+    number, on a path that is not in the capture.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -79,7 +80,10 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 def _in_place_of(
     truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
-    """Return what the copies of a message may have been; empty if one of them can only have been itself."""
+    """Return packets that the copies of a message may have been instead.
+
+    The result is empty if there is a copy that the bytes left of it do not allow to be replaced.
+    """
     others: dict[int, bytes] = {}
     for number in numbers:
         other = instead(truth.sights[number])
@@ -143,14 +147,14 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Return whether a world fits in which, in lost frames, a later message passed this one over.
+    """Return whether a world fits in which, in lost frames, a later message passed this message over.
 
-    It did so before the first acknowledgment that would cover this message. So no remaining acknowledgment is about
-    this message.
+    That was before the first acknowledgment that would cover this message. So no remaining acknowledgment is about this
+    message.
 
-    The later one was sent again unchanged except for its predecessor's number: on another session, or at least a second
-    after what is left of its copies and of this one's. Or it was new, and a FinalAck had ended this one in lost frames.
-    [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
+    The later message may have been sent again, unchanged except for the number of its predecessor. Then that was on
+    another session, or at least a second after all remaining copies of the two messages. Or the later message was new,
+    and a FinalAck had ended this message in lost frames.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
     """
     if known.sequence is None:
         return False
@@ -176,7 +180,10 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     ways = list(islice(_chains(truth, lost, ack.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
-        """Return the lost packets that become a later message, sent again on this path; empty if it does not fit."""
+        """Return the packets that replace lost ones, so that a later message was sent again on this path.
+
+        The result is empty if the later message does not fit.
+        """
         later = truth.numbered.get((origin, identifier, number))
         copies = {} if later is None else later.crossings
         is_new = not left(copies)
@@ -223,7 +230,10 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
 def _ended(
     truth: Truth, coverage: Coverage, known: Known, ack: UserMessage, lost: list[int], before: int
 ) -> dict[int, bytes]:
-    """Return lost packets that become a FinalAck, which may have ended a message before a later packet was sent."""
+    """Return the packets that replace lost ones, so that a FinalAck was sent.
+
+    The FinalAck may have ended a message before a later packet was sent. The result is empty if no FinalAck fits.
+    """
     assert known.sequence is not None
     origin, identifier, own = known.sequence
     body = final_ack_body.encode(FinalAckBody(identifier, own, own - 1, origin, known.key[1]))

@@ -127,8 +127,9 @@ class Stories(Claims):
         return bool(to) and not self.shows(on)
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
-        """Return whether the damaged capture shows the message crossing between two hosts, but no first answer to a
-        crossing.
+        """Return whether the damaged capture shows the message crossing between two hosts, unacknowledged.
+
+        It must show a crossing, but lack the first acknowledgment of every crossing that it shows.
         """
         received, _ = self.answered
         to = self.crossed(known, source=source, destination=destination)
@@ -149,8 +150,9 @@ class Stories(Claims):
         return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
 
     def lacks_of(self, number: int) -> bool:
-        """Return whether the damaged capture lacks anything, counts included, of the connection that a packet
-        crossed.
+        """Return whether the damaged capture lacks anything of the connection that a packet crossed.
+
+        All packets of the connection are checked, including those that have only counts.
         """
         connection = self.truth.whole.spans[number].stream[0]
         return any(

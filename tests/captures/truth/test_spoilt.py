@@ -36,15 +36,15 @@ IN_SUITE: Final = (
     "at each host, handshakes lost",
     "TAP, two files",
 )
-"""The kinds of damage that are done to the only world of the short form.
+"""The kinds of damage that are done in the short form, which has only one world.
 
-Only the first and the last one are done to real traffic. None of them may cause anything to be reported differently.
+Only the first and the last kind are done to real traffic. No kind may change anything that is reported.
 """
 SHARE: Final = 0.99
 FOUND: Final = 0.95
 """The fraction of breaches with evidence that must be found, in both the long form and the short one."""
 OF_ONE_FOUND: Final = 0.8
-"""The fraction that must be found of the breaches of any single rule, if they have evidence."""
+"""For each single rule, the fraction of breaches with evidence that must be found."""
 FEWEST_FRAMES: Final = 12
 """The minimum number of frames in a world: a world in which hardly anything was sent cannot be damaged in every way."""
 FRAMES: Final = 6_000

@@ -96,8 +96,9 @@ class Whole:
         return Span(stream, start, start + len(segment.payload))
 
     def span_of(self, frame: Frame, segment: Segment) -> Span | None:
-        """Return the stream's bytes that are in a frame. The frame was made from one of ours, and has the number of
-        that one.
+        """Return the range of a stream's bytes that a frame has.
+
+        The frame was made from a frame of this capture, and has that frame's number.
         """
         span = self.of_frame.get(frame.number)
         return None if span is None else self._span(span.stream, segment)

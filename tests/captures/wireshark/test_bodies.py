@@ -65,7 +65,7 @@ def contents(folder: Path, bodies: list[Typed]) -> list[dict[str, str]]:
 
 
 def in_pdml(text: str) -> str:
-    """Return a text as the tree contains it after it was an XML attribute."""
+    """Return a text in the form that it has in tshark's tree, where it was an XML attribute."""
     escaped = re.sub(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", text)
     return re.sub(r"[\r\n\t]", " ", escaped.replace("\r\n", "\n").translate(NO_XML))
 

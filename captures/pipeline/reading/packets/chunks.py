@@ -19,10 +19,10 @@ from mqproto.captures.pipeline.source.segments import Segments
 class Piece(NamedTuple):
     """A chunk, and when it became readable.
 
-    readable: the number of the frame that made the chunk readable. If only the end of the capture did, it is higher
-        than the number of any frame.
-    order: the place of the chunk among the pieces that this frame makes readable between its two ends; below 0 if the
-        frame ends their connection.
+    readable: the number of the frame that made the chunk readable. It is higher than the number of any frame if the
+        chunk became readable only because the capture ended.
+    order: the place of the chunk among the pieces that this frame makes readable between the same two ends; below 0 if
+        the frame ends the connection between them.
     """
 
     readable: int
@@ -75,7 +75,8 @@ class Chunks:
     def may_begin(self, row: int) -> bool:
         """Whether a packet may begin inside a chunk.
 
-        It may if it extends beyond the chunk, or if other packets follow it to the end of the chunk.
+        Either the packet must extend beyond the chunk, or other packets must follow it without a break to the end of
+        the chunk.
         """
         at = int(self.at[row])
         data = self.source[at : at + int(self.size[row])].tobytes()

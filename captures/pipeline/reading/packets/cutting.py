@@ -139,7 +139,7 @@ def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
 Moment = tuple[float, float]
 """`readable` and `order`, as in mqproto.captures.pipeline.reading.packets.chunks.Piece."""
 Span = tuple[Moment, Moment]
-"""The time in which a stream lacked bytes that none of its packets had reported."""
+"""The time from a loss of bytes in a stream until one of the stream's packets reported the loss."""
 
 
 def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
@@ -189,7 +189,10 @@ class _Cutter:
         self._shift: list[int] = []  # by run: from those positions to the positions in its stream
 
     def cut(self, place: int, run: Run) -> list[Span]:
-        """Take all chunks of a run; return the spans in which it lacked bytes that no packet had reported."""
+        """Take all chunks of a run; return the spans of its losses.
+
+        A span lasts from a loss of bytes until a packet reports the loss.
+        """
         chunks, framing = self._chunks, run.framing
         spans: list[Span] = []
         since: Moment | None = (-inf, 0) if framing.untold else None

@@ -217,7 +217,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
     """Return, for each row, the first row from there on that does not simply follow the rows before it.
 
     A row simply follows if it is not cut or damaged, has no SYN, FIN or RST, and continues the bytes of its direction,
-    if it has any. It does not if it acknowledges more bytes than the other direction has reached in these rows.
+    if it has any. It must also not acknowledge more bytes than the other direction has reached in these rows.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
@@ -335,7 +335,10 @@ class _Side:
         return True
 
     def acknowledge(self) -> None:
-        """Report acknowledgments to the other side; neither side has taken its bytes yet."""
+        """Report acknowledgments to the other side.
+
+        Both sides do this before either of them takes its bytes.
+        """
         theirs = self._opposite.sender
         for number in self._said:
             theirs.acknowledged(number, first=False)

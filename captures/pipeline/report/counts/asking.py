@@ -23,7 +23,7 @@ from mqproto.captures.pipeline.tables.tables import Tables
 MEMORY: Final = "1GB"
 """The memory limit; data beyond it goes to a folder for temporary files.
 
-Strangers may write any number of names.
+There must be a limit, because strangers may write any number of names into the captures.
 """
 THREADS: Final = 4
 """The maximum number of threads; each holds a group of rows in memory."""
@@ -114,11 +114,14 @@ def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict
 def courses(
     connection: DuckDBPyConnection, steps: Steps, things: int, went: str, /, **values: Any
 ) -> list[tuple[Spread, Course]]:
-    """Return the spread of durations, and their course over time, for each of some things, numbered from 0.
+    """Return the spread of the durations of each thing, and their course over time.
+
+    Things are numbered from 0 to `things` - 1.
 
     Args:
-        went: rows of `thing`, with `began_ns` and, if it is known, `took_ns`. `waits` says that the thing waits from
-            then on; `until_ns` is when that wait ended, if it did. Times outside the steps count in the nearest step.
+        went: rows of `thing`, with `began_ns` and, if it is known, `took_ns`. If `waits` is true, a message waits from
+            `began_ns` on; `until_ns` is when that wait ended, if it did. Times outside the steps count in the nearest
+            step.
     """
     values["steps"] = steps._asdict()
     _count(connection, f"select *, step_of(began_ns, $steps) as step from ({went})", values)

@@ -12,9 +12,10 @@ from mqproto.captures.pipeline.report.facts.overtime import Steps
 from mqproto.captures.pipeline.report.facts.words import BAD, GOOD
 
 QUEUES_LIMIT: Final = 500
-"""The number of queues with the most messages that get a row in the table.
+"""How many queues get a row in the table because they have the most messages.
 
-As many queues with the slowest messages get a row as well.
+The same number of queues get a row for the longest time to the destination, for the longest time to the OrderAck, and
+for the oldest message without an end.
 """
 HOSTS_EACH: Final = 32
 _WENT: Final = f"""

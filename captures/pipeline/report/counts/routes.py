@@ -12,10 +12,10 @@ from mqproto.captures.pipeline.report.facts.facts import Course, Hop, Queues, Re
 from mqproto.captures.pipeline.report.facts.overtime import Steps, slow_level_ns
 
 HOPS_LIMIT: Final = 500
-"""The number of hops with the most messages that get a row in the table.
+"""How many hops get a row in the table because they have the most messages.
 
-As many hops with the longest waits, and with the slowest answers, get a row as well. That is more than most estates
-have, and a limit for forged traffic.
+The same number of hops get a row for the longest waits, and for the slowest answers. Hardly any network has that many
+hops; the limit is for forged traffic.
 """
 RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """

@@ -105,7 +105,7 @@ def evidence(
 
 
 def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
-    """Find out when the messages that gaps lack reached their destination."""
+    """Find out when the messages that were missing in gaps reached their destination."""
     lacking: dict[tuple[str, ...], BoundedRanges] = {}
     for key, gaps in found.gaps.items():
         for gap in gaps:

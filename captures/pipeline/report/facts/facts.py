@@ -13,7 +13,7 @@ from mqproto.captures.points import Point
 
 TO_DESTINATION: Final = "source to destination"
 TO_ORDER_ACK: Final = "source to OrderAck"
-"""The name of the durations from the first sight of a message leaving its source to its OrderAck."""
+"""The name of the durations from first seeing a message leave its source to seeing its OrderAck."""
 SLOW_SHARE: Final = 0.95
 """The quantile that measures slowness; with it, one lost message does not make everything slow."""
 
@@ -329,17 +329,17 @@ class Story(NamedTuple):
 
 @dataclass(slots=True)
 class Messages:
-    """The outcomes of messages, in which rows are rows of HISTORIES.
+    """The outcomes of messages; the lists hold messages as rows of HISTORIES.
 
     arrived: times from the first sight of a message to its destination, for messages with more than one hop.
-    confirmed: times until the OrderAck came; until it reached the source, if the captures show that.
+    confirmed: times until an OrderAck was first seen, at the source if the captures show that.
     stuck: the first messages that are in flight.
     unknown: the first messages of unknown outcome.
     failed: the first messages that were refused or expired.
     slowest: the messages with the longest times to their destination.
     latest: the messages with the longest times until their OrderAck.
     resent: the messages with the most resends.
-    failures: the number of messages refused or expired for each reason, the most frequent reason first.
+    failures: how many messages were refused or expired for each reason, the most frequent reason first.
     every: whether `embedded` has all messages, or only those in the lists.
     stories: the stories of the embedded messages, keyed by message.
     """

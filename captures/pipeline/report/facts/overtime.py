@@ -40,7 +40,8 @@ def steps_of(captured: Captured) -> Steps:
 def nice_step_ns(least_ns: int) -> int:
     """Return the shortest round step that is long enough.
 
-    It is 1, 2 or 5 of a decimal unit; above a second, it is a round number of seconds, minutes, hours or days.
+    Below a second, it is 1, 2 or 5 times a power of ten; from a second on, it is a round number of seconds, minutes,
+    hours or days.
     """
     second_ns = 10**9
     clocks = [each * second_ns for each in (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400)]
@@ -72,8 +73,9 @@ def slow_level_ns(course: Course) -> int:
 
 
 def waiting_since_ns(course: Course) -> int | None:
-    """Return since when messages have been waiting at the end of every step; None if none wait at the end of the last
-    one.
+    """Return the time from which on messages have been waiting at the end of every step.
+
+    Return None if none wait at the end of the last step.
     """
     empty = [step for step, count in enumerate(course.waiting) if count <= 0]
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
@@ -82,7 +84,7 @@ def waiting_since_ns(course: Course) -> int | None:
 
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
-    """Yield a course in words: when it was slow, and since when messages have been waiting."""
+    """Yield a course in words: when it was slow, and from when on messages have been waiting."""
     yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])

@@ -1,9 +1,10 @@
 """Estimates the offsets between the clocks of capture points.
 
-The evidence comes from packets that two points saw, and from causal order. A packet that two points saw passed one of
-them first. Nobody knows which one, but packets in the other direction pass the points in the opposite order. A message
-crosses one hop before the next, and crosses them all before it is acknowledged, even if different points see this. So
-both kinds of packets bound how far one clock is ahead, from above at one time and from below at another (offsets.py).
+The evidence comes from packets that were seen at two points, and from causal order. A packet that was seen at two
+points passed one of them first. Nobody knows which one, but packets in the other direction pass the points in the
+opposite order. A message crosses one hop before the next, and crosses them all before it is acknowledged, even if
+different points see this. So both kinds of packets limit how far one clock is ahead: there is an upper bound at one
+time, and a lower bound at another (offsets.py).
 """
 
 from __future__ import annotations
@@ -274,7 +275,7 @@ def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
 def _compared(
     ways: Mapping[Hop, tuple[int, Bounds]], span_a: tuple[int, int] | None, span_b: tuple[int, int] | None
 ) -> tuple[Ahead, Ahead]:
-    """Return how far the second of two clocks is ahead of the first, and the first of the second."""
+    """Return how far the second of two clocks is ahead of the first, and vice versa."""
     packets = sum(count for hop, (count, _) in ways.items() if hop != ORDERED) or ways[ORDERED][0]
     bounds = {hop: found for hop, (_, found) in ways.items()}
     every = [point for found in bounds.values() for point in (*found.below, *found.above)]
@@ -311,9 +312,9 @@ def _compared(
 
 
 def _unsure(bounds: Mapping[Hop, Bounds], known: Bounds, packets: int) -> tuple[Ahead, Ahead]:
-    """Return estimates for clocks without a line between the bounds.
+    """Return estimates for two clocks if no straight line can be found between the bounds.
 
-    That is so if a clock was set, or if one side has no bounds.
+    None can be found if a clock was set, or if one side has no bounds.
     """
     seen = [value for found in bounds.values() for value in found.values()]
     if any((other, one) in bounds for one, other in bounds) or (known.below and known.above):

@@ -32,7 +32,7 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
 REMEMBERED: Final = "Arrivals"
-"""The kind of the rows about arrivals that earlier runs have left."""
+"""The kind of the rows that earlier runs have kept about arrivals."""
 WINDOW_S: Final = 1_800
 """How long, in seconds, a queue manager is assumed to remember the identifiers of messages that are not
 transactional.

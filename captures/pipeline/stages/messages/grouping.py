@@ -23,9 +23,9 @@ EVENT_LIMIT: Final = 10_000
 class Event(NamedTuple):
     """A row of `subjects.keyed`: a packet that carries a message, or a packet about a message.
 
-    A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
-    first_ns and completed_ns are from ARRIVALS of an earlier run, unseen and ended from CONFIRMATIONS. An event has
-    only the fields that decide something; tables use `at` to copy the packet's other columns.
+    A packet about a message has its own kind, place, time and hop; its other fields describe the message. `arrivals`,
+    `first_ns` and `completed_ns` come from ARRIVALS of an earlier run; `unseen` and `ended` come from CONFIRMATIONS. An
+    event has only the fields that decide something; tables use `at` to copy the packet's other columns.
 
     at: the row in its batch.
     """

@@ -78,7 +78,7 @@ class Outcome(StrEnum):
     """The outcome of a message, as far as captures show it."""
 
     CONFIRMED = "confirmed"
-    """The message arrived at its destination, which told its source so."""
+    """The message arrived at its destination, and the destination confirmed this to the source."""
     REACHED = "reached"
     """The message arrived at its destination, but no acknowledgment was due, or the captures do not show one."""
     ACKNOWLEDGED = "acknowledged"
@@ -391,7 +391,7 @@ class HistoryStage:
     def _may_be_passed(self, about: list[Event], number: int | None, carriers: list[Event]) -> bool:
         """Return whether the message may have been passed over.
 
-        That is so if each OrderAck of its sequence may stand only for later messages that passed it over.
+        That is so if each OrderAck of its sequence may confirm only later messages that passed over this one.
         """
         orders = [event for event in about if event.kind in (ORDER_ACK, COVERED)]
         if any(event.sequence_number == number for event in orders):
@@ -495,7 +495,10 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _ended(event: Event, number: int, refused_ns: int) -> int | None:
-    """Return how many FinalAcks the captures lack if a new message passed over this number; None if none can have."""
+    """Return how many FinalAcks the captures must lack if a new message passed over this number.
+
+    Return None if no new message can have passed over it.
+    """
     new = next((each for each in event.unseen or () if each > number), 0)
     return max(1, new - number - (event.ended or 0)) - (event.time_ns > refused_ns) if new else None
 
@@ -527,7 +530,10 @@ def _is_foreign(final: Event, message: Event) -> bool:
 
 
 def _route(hops: list[_Hop]) -> list[str]:
-    """Return the keys of the queue managers in the order of the route; one to which a detour returns appears again."""
+    """Return the keys of the queue managers in the order of the route.
+
+    If a detour returns to a queue manager, its key appears again.
+    """
     route = [hops[0].first.from_key]
     for hop in hops:
         if route[-1] != hop.first.from_key and route[-1].rpartition(":")[0] != hop.first.from_key:

@@ -1,9 +1,9 @@
 """The possible offsets between two clocks: all straight lines that run between bounds from both sides.
 
-When one clock shows `t`, the other shows `t + f(t)`. An event known to be before an event at the other clock bounds f
-from one side; an event known to be after one bounds it from the other. Clocks run steadily, so f is a straight line, no
-steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their middle is the estimate of f, and the
-distance to the furthest line is its uncertainty.
+When one clock shows `t`, the other shows `t + f(t)`. If an event is known to come before an event at the other clock,
+it bounds f from one side. If it is known to come after such an event, it bounds f from the other side. Clocks run
+steadily, so f is a straight line, no steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their
+middle is the estimate of f, and the distance to the furthest line is its uncertainty.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Ahead(NamedTuple):
         return self.offset_ns + round((time_ns - self.at_ns) * (self.drift_ppb / BILLION))
 
     def behind(self, reference: Ahead) -> Ahead:
-        """Return how far this clock is ahead of a third one.
+        """Return how far this clock is ahead of a third clock.
 
         Args:
-            reference: how far the clock that this one was compared with is ahead of the third one.
+            reference: how far this clock's own reference is ahead of the third clock.
         """
         drift, further = self.drift_ppb / BILLION, reference.drift_ppb / BILLION
         known = self.uncertainty_ns is not None and reference.uncertainty_ns is not None

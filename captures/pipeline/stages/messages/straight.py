@@ -1,8 +1,8 @@
-"""Judges messages that went straight to their destinations all at once, with column operations.
+"""Judges messages that went straight to their destinations, many at once, with column operations.
 
 Nearly every message crosses each of its hops once, unchanged except for its hop count, reaches its destination, and
 gets only OrderAcks as answers. The rules find nothing in such messages, and their outcome is known without further
-tests. All others are examined one by one. A test has every message examined in both ways.
+tests. All others are examined one by one. A test examines every message in both ways.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from mqproto.captures.pipeline.tables.lists import integers, values
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8
-"""A number of hops. Messages that cross more hops than this are examined one by one."""
+"""Messages that cross more hops than this are examined one by one."""
 NULL_TEXT: Final = guid_text(NULL_GUID)
 NOBODY, NO_KEY = -2, -3
-"""Code numbers for keys that name no queue manager: the null GUID, which belongs to nobody, and null.
+"""Code numbers for keys that name no queue manager.
 
-No key has the number -1.
+NOBODY stands for the null GUID, which belongs to nobody; NO_KEY stands for null. The number -1 is not used for any key,
+because Arrow returns it for a value that it does not find.
 """
 ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
 

@@ -74,7 +74,7 @@ def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array,
 
 
 def _too_many(is_over: Mask, last_ns: Integers, sizes: Integers, row_limit: int) -> Mask:
-    """Return which messages to give up because the open messages have too many rows: those silent longest."""
+    """Return the messages to give up if open messages have too many rows: those silent for longest."""
     newest = np.argsort(-last_ns, kind="stable")
     rows = np.cumsum(np.where(is_over, 0, sizes)[newest])
     found = np.zeros(len(sizes), dtype=bool)

@@ -20,8 +20,9 @@ Row: TypeAlias = tuple[Any, ...]
 ORDER_ROW_LIMIT: Final = 16
 """The maximum number of OrderAcks that are remembered for messages that the captures show only after them."""
 PROVED_LIMIT: Final = 1_024
-"""The maximum number of proved messages that are remembered for late OrderAcks: those that the captures show after
-OrderAcks that were made later.
+"""The largest number of proved messages that are remembered for late OrderAcks.
+
+An OrderAck is late if the captures show it after an OrderAck that was made later.
 """
 
 FINAL_LIMIT: Final = 256
@@ -105,17 +106,19 @@ class SequenceCount:
     """The counts of a sequence.
 
     place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
-    order_rows: the OrderAcks for the highest numbers, and for those before numbers that passed others over.
+    order_rows: the OrderAcks for the highest numbers, and the OrderAcks for the numbers before those that passed others
+        over.
     finals: the rows for CONFIRMATIONS of positive FinalAcks, keyed by their numbers, the lowest first. They are the
         highest FinalAck, and the highest one before each number that passes over others.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers, with their MessageIDs, whose OrderAck has not reached the messages' source yet; the lowest come
         first.
     seen, ended: the numbers of all messages, and of those with a FinalAck.
-    proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
+    proved: the last numbers that an OrderAck proved, kept because an OrderAck that was made earlier may come later in
+        the captures.
     doubtful: numbers, with their MessageIDs, that the captures show after an OrderAck of a higher number, or that a
-        later message passed over. An OrderAck does not prove the arrival of messages that a later one passes over;
-        these may come even later.
+        later message passed over. An OrderAck does not prove the arrival of messages that a later message passes over;
+        the captures may show that later message even later.
     """
 
     sequence: Sequence
@@ -168,9 +171,10 @@ class SequenceCount:
             self.finals[number] = row
 
     def confirming(self, number: int) -> list[Row]:
-        """Return the OrderAcks that cover a doubtful message, otherwise the first FinalAck that does.
+        """Return the OrderAcks that cover a doubtful message; if there are none, the first FinalAck that does.
 
-        The OrderAcks are the first for its own number, the first of all, and the first at its source.
+        At most three OrderAcks are returned: the first for exactly this number, the first that was seen at the
+        messages' source, and the first that was seen elsewhere.
         """
         sequence = self.sequence
         assert sequence.towards is not None, "it has a message"
@@ -192,9 +196,10 @@ class SequenceCount:
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
-        """Remove and return numbers up to this one; an acknowledgment of it, or of the next, proves that they arrived.
+        """Remove and return the numbers up to `number`, whose arrival an acknowledgment proves.
 
-        Numbers that a later message passed over become doubtful: their receiver may not have accepted them.
+        The acknowledgment is for `number` or for the next number. Numbers that a later message passed over become
+        doubtful instead: their receiver may not have accepted them.
         """
         proved, sequence = self.unseen.through(number), self.sequence
         if not sequence.passed:  # As is nearly always so.

@@ -397,7 +397,7 @@ class SessionStage:
         )
 
     def _close(self, name: str, session: _Session) -> None:
-        """Make the final rows of a session, as far as the captures show it."""
+        """Make the final rows of a session from what the captures show of it."""
         connection = session.connection
         client, server = connection.client, connection.server
         timeouts_ms = connection.timeouts_ms or (None, None)
@@ -435,7 +435,7 @@ _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
 
 
 def _advance(session: _Session, facts: SessionFacts) -> None:
-    """Record how far the handshake has progressed; losses after that do not change this."""
+    """Record how far the handshake has progressed; packets lost later do not change the record."""
     stage = session.connection.stage
     if session.reached < stage <= Stage.REFUSED:
         session.reached = stage

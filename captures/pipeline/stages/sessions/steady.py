@@ -1,12 +1,12 @@
-"""Judges sessions without faults, many packets of one connection at once.
+"""Judges fault-free stretches of sessions, taking many packets of one connection at once.
 
 Between the handshake and the first fault, a session has only messages and acknowledgments whose counts are correct,
 increase, and stay within the window. In such packets the rules of `mqproto.captures.decode.sessions` find nothing, and
-counting tells which acknowledgment covers which message. If any packet is different, nothing is done here, and the
-rules judge each packet.
+counting is enough to tell which acknowledgment covers which message. If any packet is different, this module does
+nothing, and the rules judge the packets one by one.
 
 Counts are 16 bits wide and wrap around. Here the last message before these packets is number 0, and later ones are
-counted from there; earlier ones that still wait for an acknowledgment have lower numbers.
+counted from there. Earlier ones that still wait for an acknowledgment have lower numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ MOST: Final = OUTSTANDING_LIMIT // 2
 mean several of them.
 """
 FAR: Final = 0x4000
-"""The limit for how far an acknowledgment of saved messages may go back; beyond it, it could also be going forward."""
+"""The limit for how far an acknowledgment of saved messages may go back.
+
+Counts wrap around, so a longer step back could also be a step forward.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +257,10 @@ def _follow(counts: list[int | None], last: int) -> bool:
 
 
 class Said:
-    """The relations of packets to their session, one number for each packet; NOBODY if there is none.
+    """The relations of packets to their session.
 
-    Attributes are the columns of RELATIONS. `received` and `saved` have three rows: the first packet, the last packet,
-    and the number of packets.
+    Attributes are the columns of RELATIONS. Each has one number for each packet, or NOBODY where there is no such
+    number. `received` and `saved` have three rows: the first acknowledged packet, the last one, and how many there are.
     """
 
     def __init__(self, count: int) -> None:

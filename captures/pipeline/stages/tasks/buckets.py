@@ -27,7 +27,7 @@ BATCH_ROWS: Final = 65_536
 SENT_ROWS: Final = 1 << 18
 """The number of rows to gather before they are sent."""
 STRETCH_ROWS: Final = 1 << 20
-"""The number of consecutive rows of a series from which a bucket's rows are put in order at a time."""
+"""How many consecutive rows of a series are covered at a time when a bucket's rows are put in order."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
@@ -42,7 +42,10 @@ def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
 
 
 def by_text(column: pa.Array, buckets: int) -> Integers:
-    """Return the bucket of each row according to a column of texts; it is the same in every process."""
+    """Return the bucket of each row, determined by a column of strings.
+
+    The same string gives the same bucket in every process.
+    """
     import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
 
     is_coded = pa.types.is_dictionary(column.type)
@@ -128,7 +131,10 @@ class PartIndex:
         }
 
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
-        """Return the index of the part that has the packet with each row's `number`; `count` if that is null."""
+        """Return, for each row, the index of the part that has the packet with the row's `number`.
+
+        If `number` is null, the index is `count`.
+        """
         found = np.full(batch.num_rows, self.count, dtype=np.int64)
         column = batch.column("number")
         known = column.is_valid().to_numpy(zero_copy_only=False)
@@ -178,16 +184,19 @@ class Gathering:
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a bucket in the order of row_id; many tasks have gathered them, with `by_row`."""
+    """Yield the rows of a bucket in the order of row_id.
+
+    The rows come from many tasks, each of which gathered its rows with `by_row`.
+    """
     for _, some in groupby(batches, lambda rows: rows.column("row_id")[0].as_py() // STRETCH_ROWS):
         rows = pa.concat_batches(list(some))
         yield from pieces([rows.take(pa.array(np.argsort(integers(rows, "row_id"), kind="stable")))])
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches of at most BATCH_ROWS.
+    """Yield rows in batches of at most BATCH_ROWS, joining small batches.
 
-    Small batches limit the data made from them, but each call takes time, so several small ones are joined.
+    The limit bounds the data that is made from a batch. Small batches are joined because each call takes time.
     """
     kept: list[pa.RecordBatch] = []
     count = 0

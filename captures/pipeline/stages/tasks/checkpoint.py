@@ -33,15 +33,17 @@ FORM: Final = 15
 Data with another number is not used, and all packets are judged again.
 """
 QUIET_NS: Final = 1_800 * NANOSECONDS
-"""A duration. A message that has reached its destination and has all its answers is settled when no packet about it has
-been seen for this long. A queue manager is assumed to remember a message for as long; see
-mqproto.captures.pipeline.stages.messages.duplicates.
+"""A duration: a finished message is settled when no packet about it has been seen for this long.
+
+A message is finished when it has reached its destination and has all its answers. A queue manager is assumed to
+remember a message for the same time; see mqproto.captures.pipeline.stages.messages.duplicates.
 """
 PARTED_NS: Final = 2 * SILENT_NS
 """A duration. Sessions that have been silent for this long are closed; by then, their connections count as over."""
 MORE: Final = 2
-"""The factor by which the number of buckets may be too small for the new rows. Beyond it, everything is judged again in
-more buckets.
+"""New rows may need up to this many times the current number of buckets.
+
+If they need more, everything is judged again in more buckets.
 """
 LOSS_LIMIT: Final = 65_536
 """The maximum number of closed sessions whose losses are remembered."""
@@ -55,7 +57,7 @@ class Buckets:
     messages: int
 
     def hold(self, wanted: Buckets) -> bool:
-        """Return whether these buckets are enough, although the numbers in `wanted` would be right."""
+        """Return whether these buckets are still enough when the ideal numbers are those in `wanted`."""
         return wanted.connections <= MORE * self.connections and wanted.messages <= MORE * self.messages
 
 
@@ -92,12 +94,13 @@ class Checkpoint:
     form: the form of the saved data.
     names: a digest of the names of queue managers and queues.
     whole: the series without losses.
-    newest_ns: the time of the last frame; if several series grew last, that of the series furthest behind.
+    newest_ns: the time of the last frame. If several series grew in a run, the earliest of the times of their last
+        frames.
     past: the part with a Past.
     sessions, sequences: for each bucket, the part with its stage.
     waiting: the parts with packets whose relations may still change, by the bucket of their connection.
     messages: for each bucket, the part with the rows of its open messages.
-    arrivals: for each bucket, the settled parts of that table.
+    arrivals: for each bucket, the settled parts of the table `arrivals`.
     open: the parts of tables with open results.
     """
 

@@ -67,7 +67,7 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
 
 
 def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
-    """Return a finding, which is no longer a fault if it relies on a packet in a damaged frame."""
+    """Return the finding, or a note in place of a fault that relies on a packet in a damaged frame."""
     rests_on = {(False, number) for number in (row["number"], *row["others"])}
     if row["number"] is None:
         rests_on.add((True, row["row_id"]))
@@ -78,9 +78,9 @@ def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, 
 
 
 def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
-    """Return the packets in damaged frames on which faults rely, as far as the file can be read.
+    """Return the packets that faults rely on and that are in damaged frames.
 
-    Each is given by its number, or by its row_id if it has none.
+    Each is given by its number, or by its row_id if it has no number. Only the readable part of each file is checked.
     """
     faults = wanted.filter(pc.equal(wanted["severity"], str(Severity.FAULT)))
     if not faults.num_rows:
@@ -137,7 +137,7 @@ def _placed(rows: pa.Table, places: dict[tuple[int | None, int], tuple[Any, ...]
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int | None, int], tuple[Any, ...]]:
     """Return the places of the packets that findings are about, keyed by row_id and number.
 
-    Those of packets, unlike those of bytes that begin none, are also keyed by None and number.
+    The place of a packet is also keyed by None and number; the place of bytes that begin no packet is not.
     """
     numbers = wanted["number"].unique()
     places: dict[tuple[int | None, int], tuple[Any, ...]] = {}

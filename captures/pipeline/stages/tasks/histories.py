@@ -28,8 +28,10 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS: Final = "message-rows"
 AGAIN: Final = f"{ROWS} again"
-"""The exchanges of rows from packets, and from OrderAcks about messages (CONFIRMATIONS). AGAIN has the rows from
-packets of earlier runs about which more is known now.
+"""The exchanges of rows made from packets, and of rows made from OrderAcks (CONFIRMATIONS).
+
+Both kinds of rows are about messages. AGAIN has the rows made from packets of earlier runs when more is known about
+these packets now.
 """
 READ: Final = (opened(ROWS), ROWS, AGAIN)
 """The exchanges that MessageRows reads."""
@@ -84,7 +86,7 @@ class MessageRows:
         return rows if rows.num_rows else None
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
-        """Return the results that earlier runs have settled about those messages that have new rows."""
+        """Return the settled results of earlier runs for the messages that have new rows."""
         before = self._context.before
         if before is None or new is None or not before.arrivals[self._number]:
             return None
@@ -133,7 +135,7 @@ def _chosen(rows: pa.Table, mask: Mask) -> pa.Table:
 
 
 def _names(rows: pa.Table) -> pa.Array:
-    """Return the identity of each row of `subjects.keyed`; null for other rows."""
+    """Return the identity of each row that comes from `subjects.keyed`; null for other rows."""
     columns = (whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
     return pc.binary_join_element_wise(*columns, "/")
 
@@ -152,8 +154,8 @@ def follow(
 
     Args:
         checks: whether to follow messages from hop to hop.
-        tells: whether to write the outcomes of messages, with times by one clock. If not, their evidence about clocks
-            is collected instead.
+        tells: whether to write the outcomes of messages, with all times by the same clock. If not, the evidence that
+            messages give about clocks is collected instead.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)

@@ -241,7 +241,7 @@ class _Stages:
         puts: bool = True,
         keeps: bool = False,
     ) -> list[Done]:
-        """Run one task for each number, which is that of the task's part or bucket.
+        """Run one task for each of `numbers`, the numbers of parts or buckets.
 
         Args:
             keeps: whether a later stage reads the same rows.

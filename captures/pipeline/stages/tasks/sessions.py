@@ -54,9 +54,9 @@ RELATED: Final = tuple(
 """The columns of packets that sequences and messages need."""
 SCHEMA: Final = pa.schema([PACKETS.schema.field(name) for name in RELATED])
 COLUMNS: Final = tuple(dict.fromkeys((*sessions.COLUMNS, *RELATED)))
-"""The columns of packets that come to their connections."""
+"""The columns of packets that are sent to the buckets of connections."""
 FACTS, ENDED = "facts", "endings"
-"""The names of the exchanges of packets for connections, and of the endings of streams."""
+"""The names of two exchanges: one for packets of connections, the other for the endings of streams."""
 READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
 """The exchanges that `judge` reads."""
 

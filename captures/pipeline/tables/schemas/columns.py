@@ -1,4 +1,4 @@
-"""Descriptions of tables as texts, from which schemas are made."""
+"""Textual descriptions of tables, from which schemas are made."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "counts": pa.map_(pa.string(), pa.int64()),
     "findings": pa.list_(FINDING),
 }
-"""The types of columns, keyed by the words that stand for them in texts. None is unsigned, because Delta Lake has no
-unsigned types.
+"""The types of columns, keyed by the words for them in the textual descriptions.
+
+All integers are signed, because Delta Lake has no unsigned types.
 """
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
-"""The type of texts that are stored as numbers in a dictionary; they take half the time to compare, sort, move and
-write.
+"""The type of strings that are stored as indexes into a dictionary.
+
+They take half as long as plain strings to compare, sort, move and write.
 """
 REPEATED: Final = frozenset(
     {
@@ -39,8 +41,9 @@ REPEATED: Final = frozenset(
         *("signed", "encrypted", "signer", "signature", "decryption"),
     }
 )
-"""The names of text columns, in any table, whose values many packets share; rows have them as CODED until they are
-written.
+"""The names of string columns, in any table, whose values are shared by many packets.
+
+Until their rows are written, these columns are CODED.
 """
 UNITS: Final = {
     "_ns": "nanoseconds",
@@ -82,7 +85,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as rows have them on their way to the table."""
+        """The schema of the rows before they are written to the table."""
         return schema_of(self.columns)
 
     @property

@@ -13,7 +13,7 @@ file text  of its first packet
 frame integer  that ended its first packet
 file_offset integer  where the record of the frame that began that is in the unpacked file, in bytes
 """)
-"""The columns in tables of sessions and sequences that are about the first packet of each."""
+"""The columns about the first packet of a session or sequence, in the tables of both."""
 
 SESSIONS: Final = Table(
     "A connection as one interface saw it, and its session.",

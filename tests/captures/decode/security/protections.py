@@ -1,4 +1,4 @@
-"""Messages with every kind of protection whose claims everybody can read, and the words for each."""
+"""Messages with every kind of protection that can be read without keys, and the words for each kind."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ n ×  so many alike in a row; times of the first and the last
 def broken() -> tuple[Scene, list[Turn]]:
     """Return a scene in which node b loses all its connections, refuses others, and comes back.
 
-    Then a closes one connection, and a link is cut. The connections' turns are returned, too.
+    Then a closes one connection, and a link is cut. The list of what the ends did to the connections is returned, too.
     """
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")

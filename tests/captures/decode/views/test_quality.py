@@ -1,4 +1,7 @@
-"""The gaps of a capture, in words: each gap is given with its consequences, and a capture without gaps has no words."""
+"""The gaps of a capture, in words. Each gap is given with its consequences.
+
+For a capture without gaps, there are no such words.
+"""
 
 from __future__ import annotations
 

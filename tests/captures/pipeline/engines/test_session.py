@@ -131,11 +131,11 @@ with spark_session("local[2]", log=Path(log), listener=say, archive=what == "sta
 
 
 def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Popen[str]:
-    """Start a job that never ends by itself. Return its process, which has said that it starts Spark.
+    """Start a job that never ends by itself. Return its process once it has said that it starts Spark.
 
     Args:
-        what: what the job does. "start" is interrupted at once. The other jobs make no archive of classes, because
-            preparing one that a killed Java never writes would take as long as its start.
+        what: what the job does. "start" is interrupted at once. The other jobs make no archive of classes. Preparing
+            one would take as long as Java's start, and a Java that is killed never writes it.
     """
     (folder / "here").mkdir()
     process = subprocess.Popen(

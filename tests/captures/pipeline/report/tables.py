@@ -51,7 +51,7 @@ def sample(name: str, folder: Path) -> Tables:
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
     """Make tables of these rows, in parts of `part_rows` rows.
 
-    Missing values are null, or are those for a single clock.
+    Values that a row lacks are null, except uncertainties, which are 0 as with a single clock.
     """
     tables = Tables(folder)
     with tables.run() as run:

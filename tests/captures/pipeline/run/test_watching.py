@@ -76,7 +76,8 @@ def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_on
 ) -> None:
     """Whenever a program is killed or fails, the tables eventually become those of one run.
 
-    Programs are killed before a batch is in the tables. Another one fails afterward, without Spark's knowledge.
+    Programs are killed before a batch is in the tables. Another program fails after its batch is in the tables, without
+    Spark's knowledge.
 
     The other watchers are in this process, where Spark is already running. One of them carries out stages without
     Spark, because that is faster.

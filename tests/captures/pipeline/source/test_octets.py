@@ -1,4 +1,7 @@
-"""Bytes at many places: they are gathered, checked, compared and spelled as Python would do it one by one."""
+"""Bytes at many places are gathered, checked, compared and spelled together.
+
+The results are the same as if Python handled each place separately.
+"""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
 def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:
-    """After any such death the next run works, and leaves no row or file that does not count."""
+    """Wherever the process dies, the next run works, and leaves only rows and files of complete runs."""
     before = {} if is_first else {"packets": [1], "sessions": [6]}
     step, died = 0, True
     outcomes = set()

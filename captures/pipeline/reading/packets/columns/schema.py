@@ -84,5 +84,5 @@ class Table:
         return pa.concat_arrays([items for _, items, _ in pieces]).cast(kind).take(pa.array(index, mask=mask))
 
     def _places(self, rows: Vector) -> Any:
-        """Return the rows in numpy's fastest form; often they are all rows."""
+        """Return a fast numpy index for the rows: a slice if they are all rows, as they often are."""
         return slice(None) if len(rows) == self._count else rows

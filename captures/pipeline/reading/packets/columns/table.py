@@ -1,7 +1,7 @@
 """Turns packets and Pings into rows of PACKET_SCHEMA.
 
 The layouts say where the bytes are and which packets follow the rules; walk.py uses them to read packets. Rows that the
-walk refuses go through the codec one by one. The codec then judges them, and words the fault.
+walk refuses go through the codec one by one. The codec then judges them, and puts the fault into words.
 """
 
 from __future__ import annotations

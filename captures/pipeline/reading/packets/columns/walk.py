@@ -1,11 +1,12 @@
-"""The third reader of the layouts: it reads the same record in many packets at once, as vectors rather than numbers.
+"""The third reader of the layouts: it reads the same record in many packets at once.
 
-construct reads a packet by its layout, and the generated codec reads it at the speed of `struct`. Here, a field is read
-in all packets before the next field. `this` expressions work on vectors as on numbers. A rule tells which rows break
-it, and a choice divides the rows. A size that differs from packet to packet moves each row by its own size.
+It works with vectors instead of numbers. construct reads a packet by its layout, and the generated codec reads it at
+the speed of `struct`. Here, a field is read in all packets before the next field. `this` expressions work on vectors as
+on numbers. A rule tells which rows break it, and a choice divides the rows. If a size differs from packet to packet,
+each row advances by its own size.
 
-The walk accepts or refuses each row. The codec judges refused rows, and words the fault. So the walk may also refuse
-what it cannot read, such as a long list, and only time is lost.
+The walk accepts or refuses each row. The codec judges refused rows, and puts the fault into words. So the walk may also
+refuse what it cannot read, such as a long list, and only time is lost.
 """
 
 from __future__ import annotations

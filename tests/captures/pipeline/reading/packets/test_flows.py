@@ -101,9 +101,9 @@ def test_ports_that_are_used_again_carry_another_connection_though_its_handshake
 
 
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
-    """A SYN begins another connection, even if the byte after it is due.
+    """A SYN begins another connection, even if the sequence number after it is expected next.
 
-    A bare segment before the handshake has already begun a connection. That segment's number is the one that is due.
+    A bare segment before the handshake has already begun a connection. That segment has the expected number.
     """
     talk = TcpConversation(CLIENT, SERVER)
     opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
@@ -116,7 +116,11 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
 def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_one_proves_that_it_is_a_packet() -> (
     None
 ):
-    """The packet is behind bytes that form no packet, and the header after it comes in two pieces."""
+    """Data that was sent before a packet revealed a loss is ahead, even if that packet is proved later.
+
+    The packet is behind bytes that form no packet. The header after it, which proves that it is a packet, comes in two
+    pieces.
+    """
     talk = TcpConversation(CLIENT, SERVER)
     talk.open()
     proof = [(Side.CLIENT, SMALL[:1]), (Side.CLIENT, SMALL[1:])]
@@ -140,7 +144,7 @@ def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
 
 
 def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
-    """What a later range proves to be a packet is ahead as well.
+    """A packet is ahead even if only a later range proves that it is a packet.
 
     Before the proof, the other side sent something that the capture has only in part.
     """

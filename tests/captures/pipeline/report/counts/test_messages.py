@@ -1,4 +1,7 @@
-"""Messages are found, however many there are: by whole names before parts of names, by queue and by host."""
+"""Messages are found, however many there are: by name, by queue and by host.
+
+Messages with the whole name come before those with a part of the name.
+"""
 
 from __future__ import annotations
 

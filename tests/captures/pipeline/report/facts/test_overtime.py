@@ -1,6 +1,6 @@
 """Durations and backlogs over time: the values are those that sorting and counting would give.
 
-The results also say since when something has been slow.
+The results also show when something began to be slow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Queue managers at addresses: at each packet, every part knows everything that a single pass has learned up to
-there.
-"""
+"""Queue managers at addresses: at each packet, every part knows what a single pass would know there."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def at_once(folder: Path, paths: list[Path], known: Names | None = None) -> Tabl
 
 
 def shared_out(tables: Tables, path: Path, known: Names | None = None) -> int:
-    """Return how many parts that hold packets are shared out again when a second file is added."""
+    """Return how many of the parts with packets are distributed to buckets when a second file is added."""
     runner = CountingEngine()
     analyse([str(path)], tables, runner, names=known)
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
@@ -328,7 +328,10 @@ def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
 
 @pytest.mark.long
 def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
-    """What is known covers addresses from handshakes and messages, losses, the clocks of two places, and findings."""
+    """Later runs know what earlier runs learned from traffic that is over.
+
+    This is: addresses from handshakes and messages, losses, the clocks of two places, and findings.
+    """
     scene = Scene()
     onward, strange = scene.wire("b", "c"), scene.wire("d", "e", opened=False)
     first = scene.wire("a", "b")
