@@ -103,9 +103,9 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 FORBIDDEN: Final = "this machine allows no "
-"""The beginning of the reason for a skip that installing a program could not avoid.
+"""How the reason for a skip begins if installing a program would not have prevented the skip.
 
-CI cannot avoid it either, and lists such tests at the end.
+CI cannot prevent it either, and lists such tests at the end.
 """
 
 

@@ -34,8 +34,9 @@ class Stage(StrEnum):
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""For each stage, the maximum time, in seconds, from the beginning of the stage to the kill of a starting node. It is
-about as long as the stage lasts.
+"""For each stage, the maximum time, in seconds, from its beginning until a starting node is killed.
+
+This is about as long as the stage lasts.
 """
 AGAIN: Final = 0.5
 """The probability that a node is killed again while it starts. It applies to each start."""
