@@ -92,8 +92,11 @@ name = "shop"
 guid = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
 address = "127.0.0.1:1801"                      # everything else as in [node.shop]
 
-[node.queue.orders] transactional = true ``` `mqproto node --name shop` writes such a file (alone.py). Errors name the
-file and the key, and say what to write instead.
+[node.queue.orders]
+transactional = true
+```
+`mqproto node --name shop` writes such a file (alone.py). Errors name the file and the key, and say what to write
+instead.
 """
 
 from __future__ import annotations

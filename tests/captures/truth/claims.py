@@ -332,8 +332,10 @@ class Claims:
             return
         for event in history.events:
             yield event.text, self._of_event(known, history, event)
+        points = {each.interface for each in history.crossings.values()}
+        clocks = f"times are by the clocks of {len(points)} capture points, which may differ"
         for part in history.verdict().split("; "):
-            yield part, self._of_end(known, part)
+            yield part, verdict(len(points) > 1) if part == clocks else self._of_end(known, part)
 
     def _of_event(self, known: Known, history: History, event: FollowedEvent) -> Verdict:
         number, text = self.original.get(event.packet) or 0, event.text

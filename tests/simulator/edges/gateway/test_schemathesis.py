@@ -86,8 +86,10 @@ def narrow(document: dict[str, Any]) -> None:
             for parameter in operation.get("parameters", []):
                 if parameter["name"] == "NAME":
                     parameter["schema"] = {"enum": ["orders", "notes"]}
-                elif parameter["name"] in (RESPONSE_QUEUE, ADMIN_QUEUE):
+                elif parameter["name"] == RESPONSE_QUEUE:
                     parameter["schema"] = {"enum": ["", "notes", "destination%5Corders"]}
+                elif parameter["name"] == ADMIN_QUEUE:  # No transactional queue takes acknowledgments.
+                    parameter["schema"] = {"enum": ["", "notes", "destination%5Cnotes"]}
 
 
 @pytest.mark.long
