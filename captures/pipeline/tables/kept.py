@@ -172,10 +172,19 @@ def _decoded(kinds: list[list[str]], entries: list[list[Any]], found: Any) -> An
         whole = classes[-1 - place]
         if whole is bytes:
             return b64decode(each[1], validate=True)
+        if not issubclass(whole, (tuple, Enum, Exception)):
+            raise StateError(f"it is damaged: a {whole.__name__} in place of its number")
         return tuple(map(value, held)) if whole is tuple else whole(*map(value, held))
 
     def column(held: Any) -> Iterator[Any]:
         if isinstance(held, dict):
+            innermost = held["flat"]
+            while isinstance(innermost, dict):
+                innermost = innermost["flat"]
+            if (
+                not 0 < held["width"] <= len(innermost)
+            ):  # A stranger's number takes no more memory than there is data.
+                raise StateError(f"it is damaged: {held['width']} fields")
             return zip(*[column(held["flat"])] * held["width"], strict=True)
         return map(value, held)
 

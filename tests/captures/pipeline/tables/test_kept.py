@@ -172,6 +172,14 @@ def as_json(*written: object) -> bytes:
         (as_json([["builtins.eval"]], [[0, ["1"]]], [0]), "builtins.eval is nothing that is kept"),
         (as_json([["builtins.list"]], [[0, [[7]]]], [0]), "it is damaged: "),
         (as_json([["builtins.list"], ["builtins.tuple"]], [[0, [[-9, 1]]]], [0]), "it is damaged: "),
+        (
+            as_json([["builtins.list"]], [[0, {"width": 2**28, "flat": [1]}]], [0]),
+            "it is damaged: 268435456 f",
+        ),
+        (
+            as_json([["builtins.list"], ["builtins.bytearray"]], [[0, [[-2, 2**31]]]], [0]),
+            "it is damaged: a b",
+        ),
         (encoded(list(ENDS)), "it holds no Growth"),
     ],
 )

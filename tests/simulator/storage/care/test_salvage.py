@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,31 @@ def test_a_life_that_begins_and_ends_within_a_look_is_no_damage() -> None:
             file.write_bytes(data)
         record, content, _, said = found_in(path, LivedThrough())
     assert lives
+    assert (record, said) == (20, [])
+    assert content == expected[20]
+
+
+@pytest.mark.parametrize("look", range(1, 4))
+def test_a_life_that_has_begun_and_ends_within_a_look_is_no_damage(look: int) -> None:
+    expected, transactions, looks = list(content_after(SEED, 20)), list(series(SEED, 20)), count(1)
+
+    class EndsMeanwhile(SystemFiles):
+        def read(self, path: Path) -> bytes:
+            if path.name.endswith("-witness") and next(looks) == look:
+                for writes in transactions[10:]:
+                    store.commit(writes)
+                store.close()
+            return super().read(path)
+
+    with memory_folder() as folder:
+        path = Path(folder, "a.sqlite")
+        with Store(path, NODE, limits=LIMITS, files=SAME_FILES) as store:
+            for writes in transactions[:10]:
+                store.commit(writes)
+        store = Store(path, NODE, limits=LIMITS, files=SAME_FILES)
+        record, content, _, said = found_in(path, EndsMeanwhile())
+        store.close()
+    assert next(looks) > look
     assert (record, said) == (20, [])
     assert content == expected[20]
 
