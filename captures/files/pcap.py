@@ -231,7 +231,7 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
 
 
 def _has_longer_heads(data: bytes, order: str) -> bool:
-    """Whether the first records fit one another only if their heads are longer than in pcap.
+    """Whether the first records cannot be read as those of pcap, but fit one another if their heads are longer.
 
     Args:
         data: what follows the head of the file, or the beginning of that.
@@ -241,15 +241,19 @@ def _has_longer_heads(data: bytes, order: str) -> bool:
     def fits(more_bytes: int) -> bool:
         at, first_s = 0, None
         for _ in range(HEADS_COMPARED):
-            if at and at == len(data):
+            if at and (at == len(data) or (at > len(data) and not more_bytes)):
                 return True
             if at + record.size > len(data):
                 return False
             seconds, ticks, size_bytes, wire_bytes = record.unpack_from(data, at)
             first_s = seconds if first_s is None else first_s
-            if not 0 < size_bytes <= min(wire_bytes, MAX_FRAME_BYTES) or ticks >= NANOSECONDS:
+            if size_bytes > MAX_FRAME_BYTES:
                 return False
-            if abs(seconds - first_s) > NEAR_S:
+            # What is plain pcap is read, however odd it is.
+            is_odd = (
+                not 0 < size_bytes <= wire_bytes or ticks >= NANOSECONDS or abs(seconds - first_s) > NEAR_S
+            )
+            if more_bytes and is_odd:
                 return False
             at += record.size + more_bytes + size_bytes
         return True

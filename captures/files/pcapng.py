@@ -288,6 +288,7 @@ class PcapngReader:
         place = interfaces.index(frame.interface)
         self._sources[place] = self._sources[place]._replace(interface=earlier)
         self.continued[frame.interface.number] = earlier
+        self.dropped.join(frame.interface.number, earlier)
         return earlier
 
     def take_block(self, offset: int) -> Frame | None:

@@ -233,3 +233,11 @@ def test_a_variant_with_longer_heads_of_records_is_named(
     found, damage = read(head + b"".join(each[:16] + bytes(more_bytes) + each[16:] for each in records))
     assert len(found) == (0 if is_variant else count)
     assert ("editcap -F pcapng IN OUT" in str(damage)) is is_variant
+
+
+def test_what_is_odd_but_plain_pcap_is_read() -> None:
+    times, sizes = (0, 31_622_401, 0, 0, 0, 0, 0), (1, 1, 1, 2, 4, 4, 14)
+    some = [Frame(each * 10**9, bytes(size)) for each, size in zip(times, sizes, strict=True)]
+    some[1] = some[1]._replace(data=b"b", missing_bytes=97)
+    found, damage = read(written(some, ticks_per_second=1_000_000))
+    assert ([each.data for each in found], damage) == ([each.data for each in some], None)

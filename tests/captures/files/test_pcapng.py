@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import ONLY_INTERFACE, Frame, Interface
 from mqproto.captures.files.pcap import read_frames
-from mqproto.captures.files.pcapng import PcapngReader, PcapngWriter, Section, read_pcapng
+from mqproto.captures.files.pcapng import Dropped, PcapngReader, PcapngWriter, Section, read_pcapng
 from tests.captures.frames import read
 
 frames = st.builds(
@@ -270,6 +270,18 @@ def test_interfaces_of_a_ring_that_was_joined_go_on_in_the_next_section() -> Non
         (4, "other"),
         (1, "west"),
     ]
+
+
+def test_frames_that_were_dropped_before_a_section_s_first_one_count_for_the_interface_that_it_continues() -> (
+    None
+):
+    east, joined, dropped = Interface(0, name="east"), io.BytesIO(), Dropped()
+    for time_ns in (1, 2):
+        with PcapngWriter(joined, interface=east) as writer:
+            writer.write(Frame(time_ns, b"", interface=east, options=((4, bytes([3, *bytes(7)])),)))
+    joined.seek(0)
+    assert len(list(read_pcapng(joined, dropped=dropped))) == 2
+    assert [(each.number, count) for each, count in dropped.counted.items()] == [(0, 6)]
 
 
 def test_interfaces_that_saw_the_same_time_in_two_sections_are_two() -> None:
