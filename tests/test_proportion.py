@@ -76,7 +76,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_800,
+    "tests/simulator": 45_900,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,

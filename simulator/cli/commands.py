@@ -51,7 +51,7 @@ def send(
         "a COM type such as VT_BSTR, or a number to send the bytes unchanged.",
         value("KIND"),
     ] = None,
-    label: Annotated[str, "The label, of up to 249 characters."] = "",
+    label: Annotated[str, "The label, of up to 249 UTF-16 code units."] = "",
     application_tag: Annotated[int, "A number for applications to use.", value(min=0, max=0xFFFFFFFF)] = 0,
     correlation_id: Annotated[
         str, r"The message that this one refers to: GUID\number, or 20 bytes in hexadecimal."

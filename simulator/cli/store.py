@@ -183,11 +183,15 @@ def _history_in(store: str) -> str | None:
     """Return the URL of the document history that `store` names; None if it does not name one."""
     if "://" in store:
         return store
+    return f"sqlite:///{store}" if _made_for(store) == b"mqdh" else None
+
+
+def _made_for(store: str) -> bytes:
+    """Return the application's number in an SQLite file; empty if there is no such file."""
     with suppress(OSError), open(store, "rb") as file:
         file.seek(APPLICATION_ID_AT)
-        if file.read(4) == b"mqdh":
-            return f"sqlite:///{store}"
-    return None
+        return file.read(4)
+    return b""
 
 
 def _check_history(url: str) -> Printout:
@@ -403,6 +407,8 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
     """Return the path of the store that `store` names, and its node if `store` is the name of a node."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
+    if _made_for(store) == b"mqpj":
+        raise UsageError(f"{store} is a program's journal, and no store: name the store of its node")
     if store.endswith(".sqlite") or "/" in store or store in (".", ".."):
         path = Path(store)
         if path.is_dir():
@@ -411,10 +417,16 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
                 f"{store} is a folder: name {stores[0] if len(stores) == 1 else 'a .sqlite file in it'}"
             )
         return path, None
+    from mqproto.simulator.topology.errors import TopologyError
     from mqproto.simulator.topology.places import store_path
 
     here = place()
-    node = here.topology.node_named(store)
+    try:
+        node = here.topology.node_named(store)
+    except TopologyError as error:
+        if (path := store_path(here.directory, store)).is_file():
+            raise UsageError(f"{error}: name its file, {path}, or its topology with --topology") from None
+        raise
     return store_path(here.directory, node.name), node
 
 

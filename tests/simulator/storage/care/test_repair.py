@@ -15,6 +15,7 @@ import pytest
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.client.journal import opened
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.care import repair, salvaged
 from mqproto.simulator.storage.checksums import row_checksum
@@ -157,6 +158,25 @@ def test_a_file_is_read_whatever_topology_is_meant(
     assert "gone.toml" not in capsys.readouterr().err
     assert run_command(["store", "check", "sender"]) == 2
     assert "gone.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["check", "repair", "adopt --moved"])
+def test_a_store_of_another_topology_and_a_journal_are_told_from_a_name_that_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    def complaint(store: str) -> str:
+        assert run_command(["--directory", str(tmp_path), "store", *typed.split(), store]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        return line
+
+    with_messages(tmp_path / "shop.sqlite", 5)
+    with opened(tmp_path / "shop-a.journal"):
+        pass
+    assert complaint("shop").endswith(
+        f": name its file, {tmp_path}/shop.sqlite, or its topology with --topology"
+    )
+    assert complaint("shopp").endswith("sender, intermediate, destination")
+    assert "is a program's journal, and no store" in complaint(f"{tmp_path}/shop-a.journal")
 
 
 def test_of_tables_whose_own_statements_are_no_text_any_more_the_log_is_kept(tmp_path: Path) -> None:
