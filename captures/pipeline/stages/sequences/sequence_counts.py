@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from mqproto.captures.decode.facts import Acknowledgment, Hop, MessageKey
+from mqproto.captures.decode.facts import Acknowledgment, Hop
 from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
 from mqproto.wire import NULL_GUID, Guid
@@ -129,7 +129,6 @@ class SequenceCount:
     order_acks: int = 0
     positive: int = 0
     negative: int = 0
-    last_final: MessageKey | None = None
     order_rows: list[OrderRow] = field(default_factory=list)
     finals: dict[int, Row] = field(default_factory=dict)
     unseen: Unconfirmed = field(default_factory=Unconfirmed)

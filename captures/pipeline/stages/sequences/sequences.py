@@ -335,8 +335,7 @@ class SequenceStage:
         count = self._counts.get((series, view.sequence))
         if count is None:
             return
-        if view.ended is not None and count.last_final != ack.key:
-            count.last_final = ack.key
+        if view.ended is not None and ack.sequence_number not in count.ended:
             count.positive += ack.positive
             count.negative += not ack.positive
         count.ended.add(ack.sequence_number, ack.sequence_number)

@@ -24,8 +24,8 @@ last_number integer  the largest
 messages integer  how many different numbers crossed at least one hop
 order_acks integer  how many OrderAcks there were, each counted once
 order_acked integer  the highest number that they covered
-final_acks_positive integer  FinalAcks of MQMSG_CLASS_ACK_RECEIVE
-final_acks_negative integer  FinalAcks of all other classes
+final_acks_positive integer  how many messages had a FinalAck, and the first was MQMSG_CLASS_ACK_RECEIVE
+final_acks_negative integer  those whose first was of another class
 one_queue flag  false where one identifier served two queues, so that nothing is judged
 """),
     ),

@@ -139,7 +139,7 @@ def test_a_class_that_changes_raises_the_number_of_the_form() -> None:
         for name in names.split()
     }
     digest = blake2b(json.dumps(shapes, sort_keys=True).encode(), digest_size=8).hexdigest()
-    assert (growth.FORM, checkpoint.FORM, digest) == (16, 15, "20db46b5082aee98")
+    assert (growth.FORM, checkpoint.FORM, digest) == (16, 16, "8d8d9b442dd257fd")
 
 
 class Command:

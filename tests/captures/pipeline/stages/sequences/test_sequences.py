@@ -3,6 +3,7 @@ from __future__ import annotations
 from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.stages.sequences.sequence_counts import Unconfirmed
+from mqproto.wire import MessageClass
 from tests.captures.decode.scene import MILLISECOND, Scene, final, ordered, passed_on, transactional
 from tests.captures.decode.test_sequences import direct, through
 from tests.captures.pipeline.stages.local import Analysed, analyse
@@ -17,13 +18,16 @@ def test_a_sequence_counts_its_messages_once_and_its_hops_what_crossed_them() ->
     scene, first, second = through([1, 2, 3, 2], [1, 3])
     second.send("c", ordered(1, 100))
     first.send("b", passed_on(ordered(1, 100)))
-    second.send("c", final(1))
-    first.send("b", passed_on(final(1)))
+    answers = [final(1), final(2, 201, message_class=MessageClass.NACK_Q_PURGED), final(3, 202)]
+    for answer in [*answers, *answers]:  # Each comes twice, and others come in between.
+        second.send("c", answer)
+    for answer in answers:
+        first.send("b", passed_on(answer))
     found = analysed(scene)
     [row] = found.rows("sequences")
     assert (row["first_number"], row["last_number"], row["messages"]) == (1, 3, 3)
     assert (row["order_acks"], row["order_acked"], row["one_queue"]) == (1, 1, True)
-    assert (row["final_acks_positive"], row["final_acks_negative"]) == (1, 0)
+    assert (row["final_acks_positive"], row["final_acks_negative"]) == (2, 1)
     hops = sorted(found.rows("sequence_hops"), key=lambda row: row["first_ns"])
     assert [(row["messages"], row["resends"], row["gaps"], row["gaps_open"]) for row in hops] == [
         (3, 1, 0, 0),
