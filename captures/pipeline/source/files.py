@@ -186,6 +186,8 @@ def inventory(paths: Iterable[str]) -> Inventory:
                 if not is_meant and not _looks_like_capture(one):
                     passed_over.append(one)
                     continue
+                if (name := one.encode(errors="backslashreplace").decode()) != one:
+                    raise CaptureError(name, 0, "its name is not UTF-8, as the tables' texts are: rename it")
                 file = look_at(one)
             except CaptureError as error:
                 refused.append(error)

@@ -52,6 +52,7 @@ def test_what_is_no_capture_is_refused_with_its_byte_and_the_rest_is_read(tmp_pa
     Path(cut).write_bytes(Path(cut).read_bytes()[:30])
     (tmp_path / "README").write_text("What lies here")
     os.mkfifo(tmp_path / "pipe.pcap")
+    write(tmp_path / "latin-\udce9.pcap", 2)
     found = inventory([str(tmp_path), str(tmp_path / "absent.pcap"), str(tmp_path / "README")])
     assert [file.path for file in found.files] == [good]
     assert sorted((Path(one.where).name, one.offset, one.reason.split(":")[0]) for one in found.refused) == [
@@ -60,6 +61,7 @@ def test_what_is_no_capture_is_refused_with_its_byte_and_the_rest_is_read(tmp_pa
         ("cut.pcap", 24, "the file ends 6 bytes into the head of a frame"),
         ("empty.pcap", 0, "the file is empty"),
         ("foreign.pcap", 0, "no capture"),
+        (r"latin-\udce9.pcap", 0, "its name is not UTF-8, as the tables' texts are"),
         ("pipe.pcap", 0, "no file"),
     ]
     assert found.passed_over == (str(tmp_path / "README"),)
