@@ -18,10 +18,8 @@ def test_a_sequence_counts_its_messages_once_and_its_hops_what_crossed_them() ->
     scene, first, second = through([1, 2, 3, 2], [1, 3])
     second.send("c", ordered(1, 100))
     first.send("b", passed_on(ordered(1, 100)))
-    answers = [final(1), final(2, 201, message_class=MessageClass.NACK_Q_PURGED), final(3, 202)]
-    for answer in [*answers, *answers]:  # Each comes twice, and others come in between.
+    for answer in [final(1), final(2, 201, message_class=MessageClass.NACK_Q_PURGED), final(3, 202)] * 2:
         second.send("c", answer)
-    for answer in answers:
         first.send("b", passed_on(answer))
     found = analysed(scene)
     [row] = found.rows("sequences")
