@@ -58,7 +58,7 @@ class PacketRow:
     Where it is in the capture:
         number: the packet's number, counted from 1; null for bytes that begin no packet.
         frame, first_frame: the frame that ended it, and the frame that began it.
-        file_offset: the offset of the record of `frame` in the unpacked file.
+        file_offset: the offset of the record of `first_frame` in the unpacked file.
         time, time_ns: when its last byte could be read, as text with microseconds, and as nanoseconds since 1970.
         connection: the connection's number, counted from 0 as in Wireshark's tcp.stream; null for a Ping.
         position: the offset of its first byte in its sender's stream on the connection.

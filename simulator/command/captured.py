@@ -384,9 +384,9 @@ def _packets(reading: _Reading, options: Options) -> int:
     """Show each packet as a line, as fields or as JSON; return the exit status."""
     writer = LineWriter(reading.names)
     write = sys.stdout.write
-    count = 0
+    packets = 0  # Bytes that begin no packet have a line, and are not one.
     limited = False
-    for sight in reading.chosen():
+    for count, sight in enumerate(reading.chosen()):
         if count == options.limit:
             limited = True
             break
@@ -407,7 +407,7 @@ def _packets(reading: _Reading, options: Options) -> int:
                 sys.stdout.writelines(f"{'':>8}{line}\n" for line in lines)
             for finding in sight.findings:
                 write(f"{'':>8}{finding}\n")
-        count += 1
+        packets += sight.seen.framed
         reading.count(sight.findings)
     findings = [] if limited else reading.last_findings()
     reading.count(findings)
@@ -417,7 +417,7 @@ def _packets(reading: _Reading, options: Options) -> int:
         sys.stdout.writelines(f"at the end: {finding}\n" for finding in findings)
         found = ", ".join(counted(reading.findings[severity], severity) for severity in Severity)
         more = ", and more that --limit leaves out" if limited else ""
-        write(f"{counted(count, 'packet')}{more}; {found}{reading.unread}\n")
+        write(f"{counted(packets, 'packet')}{more}; {found}{reading.unread}\n")
     return reading.status()
 
 

@@ -164,7 +164,7 @@ class Summary:
 
         Of connections and queues, at most SHOWN_LIMIT each are shown; of the others, only the number.
         """
-        yield from self._times()
+        yield from self._times(totals.packets)
         yield from accounts(totals)
         yield ""
         if points.found:
@@ -177,12 +177,11 @@ class Summary:
         for (severity, code), count in sorted(self.findings.items()):
             yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
 
-    def _times(self) -> Iterator[str]:
+    def _times(self, packets: int) -> Iterator[str]:
         if self.first_ns is None:
             yield "no packets"
             return
         span_s = (self.last_ns - self.first_ns) / NANOSECONDS
-        packets = sum(count.packets for count in self.kinds.values())
         size_bytes = sum(count.size_bytes for count in self.kinds.values())
         yield f"from {when(self.first_ns)} to {when(self.last_ns)}, {span_s:,.3f} s"
         rate = (
@@ -190,7 +189,7 @@ class Summary:
             if span_s
             else ""
         )
-        yield f"{packets:,} packets, {size_bytes:,} bytes{rate}"
+        yield f"{counted(packets, 'packet')}, {size_bytes:,} bytes{rate}"
 
     def _tables(self) -> Iterator[str]:
         yield f"{'kind':<22} {'packets':>10} {'bytes':>15}"

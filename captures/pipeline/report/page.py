@@ -127,7 +127,7 @@ def _once(verdicts: dict[str, int]) -> str:
     if not known + doubt:
         return "Exactly once: no copy of a message was seen to come to a queue manager that had it."
     copies = f"{known + doubt:,} further {'copy' if known + doubt == 1 else 'copies'}"
-    said = f"Exactly once: {copies} of messages came to a queue manager that had them"
+    said = f"Exactly once: {copies} of messages and acknowledgments came to a queue manager that had them"
     if not doubt:
         return f"{said} and had answered for them, so that it knows each for a duplicate."
     return f"{said}; it had answered for {known:,}, and {doubt:,} are in doubt: the captures do not tell that it had."

@@ -114,6 +114,17 @@ def test_one_without_faults_is_done(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1] == "24 packets; 0 faults, 1 note"
 
 
+def test_bytes_that_begin_no_packet_are_counted_for_none(tmp_path: Path) -> None:
+    hostile = str(ROOT / "captures/samples/hostile.pcapng")
+    lines = decoded(hostile).out.splitlines()
+    *_, last = decoded(hostile, "--json").out.splitlines()
+    packets = f"{json.loads(last)['number']} packets"
+    assert lines[-1].startswith(f"{packets}; 73 faults")
+    assert decoded(hostile, "--summary").out.splitlines()[1].startswith(f"{packets}, 76,951 bytes")
+    made = in_process("decode", hostile, "--tables", str(tmp_path / "tables"))
+    assert f"{packets} on 52 connections" in made.out
+
+
 @pytest.mark.parametrize("packing", [bytes, gzip.compress])
 def test_it_may_be_packed_and_come_by_the_standard_input(packing: type[bytes], capture: Path) -> None:
     packed = packing(capture.read_bytes())

@@ -333,11 +333,11 @@ def test_who_sends_again_is_said_by_host(gap_held_page: str) -> None:
         (["new", "new"], "no copy of a message was seen to come to a queue manager that had it."),
         (
             ["new", "duplicate"],
-            "1 further copy of messages came to a queue manager that had them and had answered",
+            "1 further copy of messages and acknowledgments came to a queue manager that had them and had answered",
         ),
         (
             ["new", "duplicate", "in doubt", "in doubt"],
-            "3 further copies of messages came to a queue manager that had them; it had answered for 1, and 2 are in",
+            "3 further copies of messages and acknowledgments came to a queue manager that had them; it had answered",
         ),
     ],
 )
