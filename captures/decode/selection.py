@@ -193,7 +193,7 @@ def moment_named(text: str) -> Callable[[int], int]:
         return lambda first_ns: first_ns + offset_ns
     except (ValueError, OverflowError):
         pass
-    clock = re.fullmatch(r"(\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?", text)
+    clock = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(\.\d{1,9})?)?", text)
     if clock:
         hours, minutes, seconds_, fraction = clock.groups()
         day_ns = 86_400 * NANOSECONDS

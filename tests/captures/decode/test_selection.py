@@ -73,7 +73,7 @@ def test_times_are_relative_or_of_the_day_or_absolute(text: str, after_ns: int) 
     assert moment_named(text)(BEGAN_NS) == BEGAN_NS + after_ns
 
 
-@pytest.mark.parametrize("text", ["soon", "", "inf", "nan", "25:99:99x", "2023-99-99"])
+@pytest.mark.parametrize("text", ["soon", "", "inf", "nan", "24:00:00", "23:60", "2023-99-99"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="write seconds"):
         moment_named(text)
