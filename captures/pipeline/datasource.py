@@ -17,9 +17,9 @@ Options:
 Spark does not tell a Python source which columns a query uses. With .schema("file string, frame long"), only these
 columns are read. By default, all columns are read except the bytes of segments, which cost most.
 
-Segments are read by many tasks. When the query is planned, one process finds and proves where a capture's records
-begin, which takes about half a second for each million frames. It fetches each object once, and the tasks fetch it
-again. A packet that IP cut into fragments is put together if all of them are in one range.
+Segments are read by many tasks. When the query is planned, one process finds where a capture's records begin, which
+takes about half a second for each million frames. It fetches each object once, and the tasks fetch it again. A packet
+that IP cut into fragments is put together if all of them are in one range.
 
 A stream watches folders of this machine, and reports each file when it is complete; see
 mqproto.captures.pipeline.source.arrivals. Its options:
@@ -61,7 +61,7 @@ from mqproto.captures.pipeline.source.files import (
     mapped,
 )
 from mqproto.captures.pipeline.source.records import Data
-from mqproto.captures.pipeline.source.scan import Reading, read_plan
+from mqproto.captures.pipeline.source.scan import Reading, readings
 from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.pipeline.source.storage import absolute, is_remote
 
@@ -246,9 +246,9 @@ class _SegmentReader(_Reader):
         damages: list[CaptureError] = []
         parts: list[InputPartition] = []
         for file in self._options.found(paths).files:
-            readings = read_plan(file, self._options.range_bytes)
-            damages += [reading.damage for reading in readings if reading.damage is not None]
-            together = [readings] if file.packing and readings else [[reading] for reading in readings]
+            found = readings(file, self._options.range_bytes)
+            damages += [reading.damage for reading in found if reading.damage is not None]
+            together = [found] if file.packing and found else [[reading] for reading in found]
             parts += map(_Part, together)
         if self._options.fails:
             self._options.check(damages)

@@ -5,6 +5,7 @@ Each stage is one job for all series together, because there may be many small o
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,8 +28,8 @@ from mqproto.captures.pipeline.run.known import Known, reads
 from mqproto.captures.pipeline.run.pairing import all_to_read
 from mqproto.captures.pipeline.run.strangers import apart
 from mqproto.captures.pipeline.run.work import SeriesResult, Work
-from mqproto.captures.pipeline.source.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
-from mqproto.captures.pipeline.source.scan import Scanned, replaced, scan, unproved
+from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile, Inventory, Series, inventory
+from mqproto.captures.pipeline.source.scan import Reading, readings
 from mqproto.captures.pipeline.stages.tasks.checkpoint import (
     FOLDER,
     Checkpoint,
@@ -71,14 +72,12 @@ READING: Final = "reading segments"
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """A range to scan."""
+    """A file to cut into ranges."""
 
-    part: Range
-    range_bytes: int
+    file: CaptureFile
 
     def __str__(self) -> str:
-        end = min(self.part.high, self.part.file.size_bytes)
-        return f"{self.part.file.where}, bytes {self.part.low} to {end}"
+        return self.file.where
 
 
 @dataclass(slots=True)
@@ -382,30 +381,28 @@ class _Job:
             take(work, result)
 
     def _merge(self) -> None:
-        found = [(work, task) for work in self._works for task in work.merge_tasks()]
-        tasks = {number: task for number, (_, task) in enumerate(found)}
-        results = self._engine.carry_out("merging halves", merge, tasks, puts=False)
-        for (work, _), merged in zip(found, results, strict=True):
-            work.take_merged(merged)
+        numbers = itertools.count()
+        self._of_all(
+            "merging halves",
+            merge,
+            lambda work: zip(numbers, work.merge_tasks(), strict=False),
+            Work.take_merged,
+            puts=False,
+        )
 
     def _scan(self) -> None:
-        """Find the places of records, and repeat this until all are proved."""
-        scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
-        parts = [
-            part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)
-        ]
-        again: defaultdict[str, list[Scanned]]
-        while parts:
-            tasks = {number: ScanTask(part, self._range_bytes) for number, part in enumerate(parts)}
-            again = defaultdict(list)
-            results = self._engine.carry_out("looking for frames", scan_range, tasks, puts=False)
-            for part, found in zip(parts, results, strict=True):
-                again[part.file.path] += found
-            for path, found in again.items():
-                scans[path] = replaced(scans[path], found) if scans[path] else found
-            parts = [part for path in again for part in unproved(scans[path])]
+        """Find the ranges of all files."""
+        numbers = itertools.count()
+        found: defaultdict[Work, list[list[Reading]]] = defaultdict(list)
+        self._of_all(
+            "looking for frames",
+            partial(scan, self._range_bytes),
+            lambda work: zip(numbers, map(ScanTask, work.sources), strict=False),
+            lambda work, readings: found[work].append(readings),
+            puts=False,
+        )
         for work in self._works:
-            work.place(scans)
+            work.place(found[work])
 
     def _address(self) -> None:
         """Assign buckets to the rows of each series.
@@ -473,11 +470,10 @@ class _Job:
             work.parts.append(self._run.store.write_part(name, work.captures_table()))
 
 
-def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Scanned]:
-    """Find where the records of a range are."""
-    found = scan(task.part, task.range_bytes)
-    for scanned in found:
-        count(0, scanned.following - (scanned.first or scanned.part.low))
+def scan(range_bytes: int, task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Reading]:
+    """Find the ranges of a file."""
+    found = readings(task.file, range_bytes)
+    count(0, task.file.size_bytes)
     return found
 
 

@@ -29,7 +29,7 @@ from mqproto.captures.pipeline.reading.rows import Asked
 from mqproto.captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
 from mqproto.captures.pipeline.run.known import Known, ToRead, halves_of
 from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile
-from mqproto.captures.pipeline.source.scan import Scanned, readings
+from mqproto.captures.pipeline.source.scan import Reading
 from mqproto.captures.pipeline.tables.kept import save
 from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.schemas import sessions
@@ -123,14 +123,14 @@ class Work:
         """
         return self.growth.range_count + len(self.places)
 
-    def place(self, scans: dict[str, list[Scanned]]) -> None:
-        """Determine the ranges of the series, now that the places of its frames are known."""
+    def place(self, ranges: Sequence[Sequence[Reading]]) -> None:
+        """Number the ranges of the series, given those of each of `sources`."""
         places: list[Place] = []
         frames = self.growth.frames
         self._taps = self.growth.halves if self.growth.range_count else halves_of(self.sources)
-        for file in self.sources:
+        for of_file in ranges:
             self._frames_before.append(frames)
-            for reading in readings(scans[file.path]):
+            for reading in of_file:
                 number = self.growth.range_count + len(places)
                 places.append(Place(number, reading, self._frames_before[-1], self._taps))
                 frames += reading.frame_count

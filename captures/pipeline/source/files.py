@@ -1,4 +1,4 @@
-"""The inputs of a job: capture files, the series they form, and the ranges in which they are read.
+"""The inputs of a job: capture files, and the series they form.
 
 File names tell which files form a series (mqproto.captures.files.series). Users who know better can name the files that
 belong together.
@@ -7,7 +7,6 @@ belong together.
 from __future__ import annotations
 
 import hashlib
-import math
 import mmap
 import re
 import sys
@@ -16,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import BinaryIO, Final, NamedTuple
 
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
@@ -137,19 +135,6 @@ class Inventory:
     def files(self) -> Iterator[CaptureFile]:
         """All files that are read."""
         return (file for series in self.series for file in series.files)
-
-
-class Range(NamedTuple):
-    """The records of a capture that begin at or after `low` and before `high`.
-
-    high: for the last range, the end of the file; for a packed file, a number beyond any possible end.
-    section: the state at `low`, if a record is known to begin there; None if the first record has to be searched for.
-    """
-
-    file: CaptureFile
-    low: int
-    high: int
-    section: Section | None
 
 
 class Mapped(NamedTuple):
@@ -290,21 +275,6 @@ def is_changed(file: CaptureFile) -> bool:
         return look_at(file.path).fingerprint != file.fingerprint
     except (OSError, CaptureError):
         return True
-
-
-def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
-    """Cut a capture into ranges of equal size, at most `range_bytes`, so that all tasks take equally long.
-
-    A packed file is a single range, because it can be read only from its beginning.
-    """
-    if file.packing:
-        return [Range(file, file.start, sys.maxsize, file.section)]
-    size_bytes = file.size_bytes - file.start
-    count = max(1, math.ceil(size_bytes / range_bytes))
-    cuts = [*range(file.start, file.size_bytes, max(1, math.ceil(size_bytes / count))), file.size_bytes]
-    return [
-        Range(file, low, high, file.section if low == file.start else None) for low, high in pairwise(cuts)
-    ]
 
 
 @contextmanager

@@ -87,16 +87,12 @@ class Walked:
     """The result of walking through a stretch from record to record.
 
     following: where the record after the last one begins.
-    section: the state there. If the stretch's `is_assumed` is set, it lacks what was described before the stretch.
-    begins_section: whether a section begins in the stretch.
-    interfaces_needed: the number of interfaces that must be described before the stretch; 0 unless `is_assumed` is set.
+    section: the state there.
     damage: the fault at `following`, if any.
     """
 
     following: int
     section: Section
-    begins_section: bool = False
-    interfaces_needed: int = 0
     frame_count: int = 0
     damage: CaptureError | None = None
     columns: list[Frames] = field(default_factory=list)
@@ -136,7 +132,6 @@ class Stretch(NamedTuple):
     low: where the first record begins.
     high: all records begin before this place.
     section: the state at `low`.
-    is_assumed: whether the state is unknown; then `section` has only the byte order, and any interface is accepted.
     cut_by: the fault that ends `data` before the end of the file.
     """
 
@@ -146,7 +141,6 @@ class Stretch(NamedTuple):
     low: int
     high: int
     section: Section
-    is_assumed: bool = False
     cut_by: CaptureError | None = None
 
 
@@ -154,7 +148,7 @@ def walk(stretch: Stretch, with_columns: bool) -> Walked:
     """Walk through a stretch. Damage is part of the result, never raised.
 
     Args:
-        with_columns: whether to return the frames, rather than only facts about them. If so, the section must be known.
+        with_columns: whether to return the frames, rather than only facts about them.
     """
     if stretch.form == "pcap":
         return _walk_records(stretch, with_columns)
@@ -306,7 +300,6 @@ class _BlockWalker:
         self._data = stretch.data
         self._with_columns = with_columns
         self._reader = PcapngReader(_view(stretch), stretch.where, stretch.section)
-        self._is_assumed = stretch.is_assumed
         self._walked = Walked(stretch.low, stretch.section, dropped=self._reader.dropped)
 
     def walk(self) -> Walked:
@@ -315,7 +308,6 @@ class _BlockWalker:
             while walked.following < self._stretch.high:
                 if self._data[walked.following : walked.following + 4] == SECTION_BEGINS:
                     self._reader.take_block(walked.following)
-                    walked.begins_section, self._is_assumed = True, False
                     walked.following += self._length_at(walked.following)
                     continue
                 octets = np.frombuffer(self._data, np.uint8)
@@ -325,7 +317,7 @@ class _BlockWalker:
                     self._reader.take_block(walked.following)
                     assert walked.following == len(self._data), "the reader takes what the chain does not"
                     break
-                if len(offsets) < FEW_BLOCKS and not self._is_assumed:
+                if len(offsets) < FEW_BLOCKS:
                     self._take_one_by_one(offsets)
                 else:
                     self._take_together(offsets)
@@ -381,13 +373,10 @@ class _BlockWalker:
         place = np.flatnonzero(is_frame & ~is_short)
         frames = blocks_whole.of(place)
         ids = frames.interface_ids()
-        sizes = frames.frame_sizes(sources[0].snapshot_bytes if sources and not self._is_assumed else 0)
+        sizes = frames.frame_sizes(sources[0].snapshot_bytes if sources else 0)
         starts = frames.offset + head_bytes[place]
         ends = frames.offset + frames.length - 4
-        missing_count = ids + 1 - described_count[place]
-        is_bad = starts + sizes > ends
-        if not self._is_assumed:
-            is_bad |= missing_count > 0
+        is_bad = (starts + sizes > ends) | (ids >= described_count[place])
         fitting = np.flatnonzero(~is_bad)
         leaves, counts = self._options_leave(frames, starts + sizes + (-sizes & 3), ends, fitting)
         is_bad |= leaves
@@ -398,8 +387,6 @@ class _BlockWalker:
         frame_count = int(np.searchsorted(place, good_count))
         walked = self._walked
         walked.frame_count += frame_count
-        if self._is_assumed and frame_count:
-            walked.interfaces_needed = max(walked.interfaces_needed, int(missing_count[:frame_count].max()))
         if self._with_columns and frame_count:
             some = slice(frame_count)
             walked.columns.append(

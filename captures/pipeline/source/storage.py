@@ -38,6 +38,9 @@ ALTERNATIVES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 """Matches `{x,y}`, which Hadoop's patterns allow and Python's do not."""
 REQUESTS: Final = 16
 """The number of small requests that are sent at the same time."""
+FETCHES: Final = 4
+"""The number of large requests that are sent at the same time, each for FETCHED_BYTES."""
+FETCHED_BYTES: Final = 8 << 20
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -138,14 +141,17 @@ def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -
     if not is_remote(path):
         return mmap.mmap(source.file.fileno(), size_bytes, access=mmap.ACCESS_READ)
     memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    source.file.seek(low)
-    with memoryview(memory) as every, every[low:high] as wanted:
-        at = 0
-        while at < len(wanted):
-            count = cast(Any, source.file).readinto(wanted[at:])
-            if not count:
-                raise CaptureError(path, low + at, "the object ends here, and was longer; analyse it again")
-            at += count
+
+    def fetch(at: int) -> None:
+        end = min(at + FETCHED_BYTES, high)
+        some = cast(Any, source.file).read_at(end - at, at)
+        if len(some) < end - at:
+            reason = "the object ends here, and was longer; analyse it again"
+            raise CaptureError(path, at + len(some), reason)
+        memory[at:end] = some
+
+    with ThreadPoolExecutor(FETCHES) as requests:
+        list(requests.map(fetch, range(low, high, FETCHED_BYTES)))
     return memory
 
 

@@ -27,7 +27,7 @@ from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.captures.packets import content_of
 from mqproto.captures.pipeline.datasource import SEGMENTS, TOLD, CaptureSource
 from mqproto.captures.pipeline.source.files import look_at, mapped
-from mqproto.captures.pipeline.source.scan import read_plan
+from mqproto.captures.pipeline.source.scan import readings
 from mqproto.captures.pipeline.source.segments import segments
 from tests.captures.frames import fragments_of
 from tests.conformance import ROOT
@@ -243,7 +243,7 @@ def test_payloads_that_do_not_lie_in_the_file_have_their_place_in_the_column(tmp
         for data in whole:
             writer.write(Frame(0, data))
     file = look_at(str(path))
-    (reading,) = read_plan(file)
+    (reading,) = readings(file)
     with mapped(file) as source:
         found = segments(reading, source.data)
         column = found.payloads(source.data, np.arange(4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import PcapWriter
 from mqproto.captures.files.pcapng import PcapngWriter, Section
-from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped, ranges
+from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
 from tests.captures.pipeline.capture_files import packed
 
 SECOND = 1_000_000_000
@@ -104,24 +103,11 @@ def test_what_a_task_has_to_know_is_small_and_can_be_sent(name: str, packing: st
         path.write_bytes(packed(plain, packing))
     file = look_at(str(path))
     assert (file.form, file.packing, file.first_ns) == (name.removeprefix("net."), packing, 5 * SECOND)
-    sent = pickle.dumps(ranges(file))
+    sent = pickle.dumps(file)
     assert len(sent) < 2_000
-    assert pickle.loads(sent) == ranges(file)
+    assert pickle.loads(sent) == file
     with mapped(file) as source:
         assert (source.data[:], source.damage) == (plain, None)
-
-
-@given(size_bytes=st.integers(24, 300), range_bytes=st.integers(1, 400))
-def test_ranges_lie_side_by_side_from_the_first_record_to_the_end(size_bytes: int, range_bytes: int) -> None:
-    file = replace(EXAMPLE, size_bytes=size_bytes)
-    found = ranges(file, range_bytes)
-    assert [one.low for one in found] == [24, *(one.high for one in found)][: len(found)]
-    assert [one.high for one in found][-1:] == [size_bytes] * (size_bytes > 24)
-    sizes = [one.high - one.low for one in found]
-    assert all(0 < size <= range_bytes for size in sizes)
-    assert len(set(sizes[:-1])) <= 1
-    assert (len(sizes) - 1) * range_bytes < size_bytes - 24 or not sizes
-    assert [one.section for one in found] == [file.section, *[None] * (len(found) - 1)][: len(found)]
 
 
 def test_a_file_that_shrank_is_an_error_and_one_that_grew_is_read_as_it_was(tmp_path: Path) -> None:

@@ -20,21 +20,15 @@ def stretch_of(data: bytes) -> Stretch:
     return Stretch(data, "pcapng", "here", 0, len(data), SECTION)
 
 
-@given(
-    data=st.binary(max_size=300) | files,
-    low=st.integers(0, 40),
-    form=st.sampled_from(["pcap", "pcapng"]),
-    is_assumed=st.booleans(),
-)
-def test_any_bytes_are_frames_or_damage(data: bytes, low: int, form: str, is_assumed: bool) -> None:
+@given(data=st.binary(max_size=300) | files, low=st.integers(0, 40), form=st.sampled_from(["pcap", "pcapng"]))
+def test_any_bytes_are_frames_or_damage(data: bytes, low: int, form: str) -> None:
     source = stretch_of(section_header("<") + block("<", 1, struct.pack("<HHI", 1, 0, 0)))
     section = walk(source, with_columns=True).section
     low = low // 4 * 4 if form == "pcapng" else low
-    stretch = Stretch(data, form, "here", low, len(data), section, is_assumed and form == "pcapng")
-    walked = walk(stretch, with_columns=not stretch.is_assumed)
+    walked = walk(Stretch(data, form, "here", low, len(data), section), with_columns=True)
     assert walked.damage is not None or walked.following >= len(data) or low > len(data)
     assert low <= walked.following <= max(low, len(data))
-    assert stretch.is_assumed or len(walked.frames()) == walked.frame_count
+    assert len(walked.frames()) == walked.frame_count
 
 
 @given(

@@ -19,7 +19,7 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
 from mqproto.captures.packets import UDP, SeenPacket, Totals, content_of
 from mqproto.captures.pipeline.source.files import look_at, mapped
-from mqproto.captures.pipeline.source.scan import read_plan
+from mqproto.captures.pipeline.source.scan import readings
 from mqproto.captures.pipeline.source.segments import Segments, segments
 from tests.captures.tunnels import TUNNELS, ethernet, ip, udp, wrapped
 from tests.conformance import ROOT
@@ -237,7 +237,7 @@ def in_columns(path: Path, range_bytes: int) -> Account:
     file = look_at(str(path))
     whole = Account([], [], 0, Counter(), 0, 0, None, None, (0, 0))
     ip = IpReader()
-    for reading in read_plan(file, range_bytes):
+    for reading in readings(file, range_bytes):
         with mapped(file) as source:
             found = segments(reading, source.data, ip)
             assert found.frame_count == len(found) + len(found.pings) + found.other_frames.total()
@@ -291,7 +291,7 @@ def test_they_agree_on_tunnels_and_on_what_is_not_read(path: Path) -> None:
 
 def test_payloads_of_whole_packets_stay_where_they_are() -> None:
     file = look_at(str(SAMPLES[0]))
-    (reading,) = read_plan(file)
+    (reading,) = readings(file)
     with mapped(file) as source:
         found = segments(reading, source.data)
     assert len(found) > 10

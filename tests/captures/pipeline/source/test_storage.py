@@ -20,7 +20,7 @@ from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.summary import as_json
 from mqproto.captures.pipeline.run.job import analyse, nothing_new
 from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
-from mqproto.captures.pipeline.source.scan import Reading, frames, read_plan
+from mqproto.captures.pipeline.source.scan import Reading, frames, readings
 from mqproto.captures.pipeline.source.storage import Found, absolute, files_at, may_be_there
 from mqproto.captures.pipeline.tables.queries import answer
 from mqproto.captures.pipeline.tables.tables import Tables, is_there
@@ -57,7 +57,7 @@ def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
             replace(reading, file=replace(reading.file, path=""), damage=None),
             str(reading.damage).replace(path, ""),
         )
-        for reading in read_plan(file, range_bytes)
+        for reading in readings(file, range_bytes)
     ]
 
 
@@ -107,11 +107,11 @@ def large_capture(frame_count: int, frame_bytes: int) -> bytes:
 def test_of_a_large_object_ranges_are_fetched_and_no_whole_one(objects: ObjectStore) -> None:
     data = large_capture(300, 40_000)
     file = look_at(objects.put("large.pcap", data))
-    readings = read_plan(file, 2 << 20)
-    assert sum(reading.frame_count for reading in readings) == 300
-    assert len(readings) == 6
+    found = readings(file, 2 << 20)
+    assert sum(reading.frame_count for reading in found) == 300
+    assert len(found) == 6
     del objects.asked[:]
-    reading = readings[3]
+    reading = found[3]
     with mapped(file, reading.start, reading.end) as source:
         assert (len(source.data), source.until) == (len(data), reading.end)
         assert source.data[reading.start : reading.end] == data[reading.start : reading.end]
@@ -128,7 +128,7 @@ def test_blocks_that_go_far_beyond_their_range_are_fetched_whole(objects: Object
     data += (0xBAD).to_bytes(4, "little") + size + bytes((2 << 20) - 12) + size
     data += (SAMPLES / "pings.pcapng").read_bytes()
     file = look_at(objects.put("long.pcapng", data))
-    whole, ranges = read_plan(file, 8 << 20), read_plan(file, 256 << 10)
+    whole, ranges = readings(file, 8 << 20), readings(file, 256 << 10)
     assert len(ranges) == 2
     assert [one.damage for one in (*whole, *ranges)] == [None] * 3
     assert sum(one.frame_count for one in ranges) == whole[0].frame_count
