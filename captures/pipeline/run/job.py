@@ -37,7 +37,7 @@ from mqproto.captures.pipeline.stages.tasks.checkpoint import (
     digest,
     watermark,
 )
-from mqproto.captures.pipeline.stages.tasks.findings import code_of, rows_of_captures
+from mqproto.captures.pipeline.stages.tasks.findings import rows_of_captures
 from mqproto.captures.pipeline.stages.tasks.plan import MADE, make_tables
 from mqproto.captures.pipeline.tables.parts import Part
 from mqproto.captures.pipeline.tables.schemas.tables import COMMENTED
@@ -52,7 +52,6 @@ TEXTS: Final = "body_texts"
 KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
-CODES: Final = "codes"
 """The last of the keys of the tables' state, which are defined here from SERIES on.
 
 In order, the keys have these values:
@@ -62,7 +61,6 @@ In order, the keys have these values:
 3. Whether packets have the results of keys.
 4. Why files were refused, by path.
 5. The state of judging.
-6. How often each pair of severity and code was found.
 """
 
 
@@ -85,7 +83,7 @@ class Result:
     """The result of a run.
 
     known: the files that earlier runs have read.
-    codes: how often each severity and code was found, over all runs.
+    codes: how often each severity and code is in the table of findings.
     """
 
     series: list[SeriesResult]
@@ -117,8 +115,7 @@ def nothing_new(
         or _refused(state, found, found.refused) != state[REFUSED]
     ):
         return None
-    codes = Counter({(severity, code): count for severity, code, count in state[CODES]})
-    return _result(found, [], (), [file.path for file in found.files], codes)
+    return _result(found, [], (), [file.path for file in found.files], tables)
 
 
 def analyse(
@@ -223,8 +220,6 @@ def analyse(
             rows = rows_of_captures(damage, noted)
             parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             made.checkpoint.open.append(parts[-1].name)
-            made.codes.update(("note", code_of(reason)) for *_, reason in damage)
-            made.codes.update(("note", code) for _, code, _ in noted)
         if before is not None and not made.is_anew:
             replaced |= before.replaced
         else:
@@ -245,11 +240,10 @@ def analyse(
                 TEXTS: texts,
                 KEYED: keyed,
                 REFUSED: refused,
-                CODES: [[*code, count] for code, count in sorted(made.codes.items())],
                 JUDGED: asdict(made.checkpoint),
             },
         )
-    return _result(found, works, strangers, known_files, made.codes)
+    return _result(found, works, strangers, known_files, tables)
 
 
 def _refused(
@@ -266,15 +260,16 @@ def _result(
     works: Iterable[Work],
     strangers: Iterable[CaptureError],
     known: list[str],
-    codes: Counter[tuple[str, str]],
+    tables: Tables,
 ) -> Result:
+    codes = tables.read("findings", ("severity", "code"))
     return Result(
         [work.result() for work in works],
         [*found.refused, *strangers],
         list(found.repeated),
         list(found.passed_over),
         known,
-        codes,
+        Counter(zip(*(column.to_pylist() for column in codes.columns), strict=True)),
     )
 
 

@@ -129,7 +129,7 @@ class Tables:
         read = [parquet_table(path, columns) for path in self.paths(table)]
         if read:
             return pa.concat_tables(read, promote_options="default")
-        none = self.schema(table).empty_table()
+        none = pa.Table.from_batches([], self.schema(table))
         return none if columns is None else none.select(list(columns))
 
     def dataset(self, table: str) -> Any:

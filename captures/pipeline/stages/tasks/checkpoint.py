@@ -13,7 +13,6 @@ see mqproto.captures.pipeline.tables.kept.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -69,7 +68,6 @@ class Past:
     losses, ways: the losses and the ways of sessions that are over.
     places: the capture points, each given by its series and interface.
     clock_pairs: rows of `clocks.CLOCK_PAIRS`.
-    codes: the number of times that each severity and code was found.
     """
 
     learners: Learners = field(default_factory=Learners)
@@ -78,7 +76,6 @@ class Past:
     ways: dict[str, Ways] = field(default_factory=dict)
     places: set[tuple[str, int]] = field(default_factory=set)
     clock_pairs: list[tuple[Any, ...]] = field(default_factory=list)
-    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def lose(self, losses: Losses) -> None:
         """Record the losses of sessions that are now over."""

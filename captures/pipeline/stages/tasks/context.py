@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -134,7 +134,6 @@ class Found:
     handshakes: list[pa.RecordBatch] = field(default_factory=list)
     places: set[tuple[str, int]] = field(default_factory=set)
     clock_pairs: list[pa.RecordBatch] = field(default_factory=list)
-    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)

@@ -60,7 +60,6 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
             told = [_believed(row, damaged) for row in rows.to_pylist()]
             rows = pa.Table.from_pylist(told, schema=FINDINGS)
         rows = _placed(rows, places)
-        found.codes.update(zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True))
         found.parts.append(context.part("findings", stage, task.number, rows))
         count(rows.num_rows, 0)
     return done
@@ -164,14 +163,14 @@ def rows_of_captures(
             text.
     """
     rows = [
-        _of_capture(series) | {"code": code_of(reason), "text": reason, "file": file, "file_offset": offset}
+        _of_capture(series) | {"code": _code_of(reason), "text": reason, "file": file, "file_offset": offset}
         for series, file, offset, reason in damage
     ]
     rows += (_of_capture(series) | {"code": code, "text": text} for series, code, text in noted)
     return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
 
 
-def code_of(reason: str) -> str:
+def _code_of(reason: str) -> str:
     """Return the code of the finding for a file that was not read, or not to its end."""
     return "other-system" if reason.startswith(APART) else "damaged-capture"
 

@@ -6,7 +6,6 @@ the captures.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -56,12 +55,10 @@ class Made:
 
     parts: the parts that were written.
     is_anew: whether they replace all earlier parts; otherwise they replace only `Checkpoint.replaced`.
-    codes: the number of times that each severity and code was found, over all runs.
     """
 
     parts: list[Part]
     is_anew: bool
-    codes: Counter[tuple[str, str]]
     checkpoint: Checkpoint
 
 
@@ -171,14 +168,9 @@ class _Stages:
         # Parts that are new, or have findings; behind them comes what is about no packet.
         named = map(self._engine.buckets, findings.READ)
         about = {*context.new, *context.ends, len(context.parts)}.union(*named)
-        found = self._carry_out("placing findings", findings.place, sorted(about), findings.READ, puts=False)
-        for done in found:
-            past.codes.update(done.settled.codes)
-        codes = past.codes.copy()
-        for done in found:
-            codes.update(done.open.codes)
+        self._carry_out("placing findings", findings.place, sorted(about), findings.READ, puts=False)
         checkpoint = self._checkpoint(of_sessions, of_sequences, told)
-        return Made([*self._parts, *self._open, *self._saved], context.before is None, codes, checkpoint)
+        return Made([*self._parts, *self._open, *self._saved], context.before is None, checkpoint)
 
     def _checkpoint(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Checkpoint:
         """Return the state for the next run."""
