@@ -98,7 +98,7 @@ No class is added here.
 """
 FUNCTIONS: Final = {
     # The stages of one run in their order; each takes the tables of those before it.
-    "captures/pipeline/run/job.py:analyse": 109,
+    "captures/pipeline/run/job.py:analyse": 103,
     # An argument for each field that a sender chooses, and the same fields again where the headers are made.
     "mqproto/wire/messages.py:user_message": 84,
     # These two declare a command: their signatures are what a user may type, and take 77 and 43 lines.
@@ -113,7 +113,7 @@ COUNTS: Final = {
     "options of all commands": 325,
     "class names that occur in more than one module": 59,
     "functions that are more complex than 15": 17,
-    "functions of more than 10 arguments": 11,
+    "functions of more than 10 arguments": 10,
     "lambdas that only call a function": 4,
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 9,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mqproto.captures.pipeline.engines.engine import Engine
     from mqproto.captures.pipeline.engines.localengine import LocalEngine
     from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
-    from mqproto.captures.pipeline.run.job import Result
+    from mqproto.captures.pipeline.run.job import Result, Wanted
     from mqproto.captures.pipeline.tables.tables import Tables
 
 LOG: Final = Path("_log") / "spark.log"
@@ -82,28 +82,13 @@ def analyse(
     mqproto analyse /var/captures --out tables --watch
     """
     settings = _settings(conf or ())
-    names, at_hand = _checked(captures, topology, keys or ())
-    # These take longer to import than all that was looked at so far.
+    wanted = _checked(captures, topology, keys or (), body_texts=body_text, range_bytes=range_mib << 20)
     from mqproto.captures.pipeline.tables.tables import Tables
 
     tables = Tables(out)
-    range_bytes = range_mib << 20
     if watch:
-        return _watch(
-            _spark(master, tables, settings),
-            captures,
-            tables,
-            names,
-            range_bytes,
-            settle_s,
-            body_text=body_text,
-            keys=at_hand,
-            as_json=as_json,
-        )
-    engine = _spark_engine(master, tables, settings)
-    result = _read_once(
-        captures, tables, engine, names, body_text=body_text, keys=at_hand, range_bytes=range_bytes
-    )
+        return _watch(_spark(master, tables, settings), captures, tables, wanted, settle_s, as_json=as_json)
+    result = _read_once(captures, tables, _spark_engine(master, tables, settings), wanted)
     status = _tell(result, tables, out, as_json=as_json)
     if master is None and not as_json:
         _advise(result, out)
@@ -124,11 +109,7 @@ def _read_once(
     captures: list[str],
     tables: Tables,
     engine: AbstractContextManager[Engine],
-    names: Names,
-    *,
-    body_text: bool,
-    keys: Sequence[str],
-    range_bytes: int,
+    wanted: Wanted,
 ) -> Result:
     """Read new captures into the tables; start the engine only if there are any.
 
@@ -144,19 +125,10 @@ def _read_once(
         for error in others:
             complain(error)
         raise UsageError(last)
-    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=keys)
+    result = nothing_new(found, tables, wanted)
     if result is None:
         with engine as started:
-            return analyse(
-                captures,
-                tables,
-                started,
-                names=names,
-                body_texts=body_text,
-                keys=keys,
-                found=found,
-                range_bytes=range_bytes,
-            )
+            return analyse(captures, tables, started, wanted, found=found)
     return result
 
 
@@ -222,21 +194,16 @@ def make_tables(
     as_json: bool,
 ) -> int:
     """Do what `mqproto decode CAPTURES --tables DIR` asks for, in processes on this machine."""
-    names, at_hand = _checked(captures, topology, keys)
-    from mqproto.captures.pipeline.source.files import RANGE_BYTES
+    wanted = _checked(captures, topology, keys, body_texts=body_text)
     from mqproto.captures.pipeline.tables.tables import Tables
 
     tables = Tables(out)
-    result = _read_once(
-        captures, tables, _local_engine(), names, body_text=body_text, keys=at_hand, range_bytes=RANGE_BYTES
-    )
+    result = _read_once(captures, tables, _local_engine(), wanted)
     return _tell(result, tables, out, as_json=as_json)
 
 
-def _checked(
-    captures: Iterable[str], topology: str | None, keys: Sequence[str]
-) -> tuple[Names, tuple[str, ...]]:
-    """Return the names of nodes, and the paths of keys. Mistakes are reported before anything slow begins.
+def _checked(captures: Iterable[str], topology: str | None, keys: Sequence[str], **options: Any) -> Wanted:
+    """Return what is wanted of a run. Mistakes are reported before anything slow begins.
 
     Raises:
         UsageError: as far as this machine can tell, a capture is missing; or a topology or keys are not valid.
@@ -248,7 +215,11 @@ def _checked(
             raise UsageError(
                 f"{typed}: nothing has this name, or fits it; name captures, folders or patterns"
             )
-    return _names(topology), _at_hand(keys)
+    names, at_hand = _names(topology), _at_hand(keys)
+    # This takes longer to import than all that was looked at so far.
+    from mqproto.captures.pipeline.run.job import Wanted
+
+    return Wanted(names, keys=at_hand, **options)
 
 
 def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
@@ -307,12 +278,9 @@ def _watch(
     started: AbstractContextManager[tuple[SparkSession, SparkEngine]],
     folders: list[str],
     tables: Tables,
-    names: Names,
-    range_bytes: int,
+    wanted: Wanted,
     settle_s: int,
     *,
-    body_text: bool,
-    keys: Sequence[str],
     as_json: bool,
 ) -> int:
     """Add new captures until interrupted, and print a line for each batch; return the exit status."""
@@ -329,18 +297,7 @@ def _watch(
         statuses.add(_status(result))
 
     with started as (spark, engine):
-        watch(
-            spark,
-            folders,
-            tables,
-            engine,
-            told,
-            names=names,
-            range_bytes=range_bytes,
-            body_texts=body_text,
-            keys=keys,
-            settle_s=settle_s,
-        )
+        watch(spark, folders, tables, engine, told, wanted, settle_s=settle_s)
     return max(statuses)
 
 

@@ -217,14 +217,14 @@ class Bench:
         Raises:
             BenchError: packets are missing from the tables, or something was found wrong.
         """
-        from mqproto.captures.pipeline.run.job import analyse
+        from mqproto.captures.pipeline.run.job import Wanted, analyse
         from mqproto.captures.pipeline.tables.tables import Tables
 
         out = self._folder / "tables"
         stopwatch: Any = _Stopwatch(self._engine)
         began_s = time.monotonic()
         with Watch() as watch:
-            result = analyse([str(capture.path)], Tables(out), stopwatch, range_bytes=range_bytes)
+            result = analyse([str(capture.path)], Tables(out), stopwatch, Wanted(range_bytes=range_bytes))
         whole_s = time.monotonic() - began_s
         shutil.rmtree(out)
         check(sum(series.totals.packets for series in result.series), capture, list(result.codes))

@@ -9,7 +9,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -78,6 +78,25 @@ class ScanTask:
         return self.file.where
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run makes of its captures.
+
+    names: the names of queue managers and queues.
+    range_bytes: how much of a file one task reads.
+    body_texts: whether the table of packets has the texts of bodies; once a table has them, it always does.
+    keys: files and folders with keys, which verify and decrypt these packets; they are not stored.
+    """
+
+    names: Names = field(default_factory=Names)
+    range_bytes: int = RANGE_BYTES
+    body_texts: bool = False
+    keys: Sequence[str] = ()
+
+
+DEFAULT: Final = Wanted()
+
+
 @dataclass(slots=True)
 class Result:
     """The result of a run.
@@ -94,23 +113,16 @@ class Result:
     codes: Counter[tuple[str, str]]
 
 
-def nothing_new(
-    found: Inventory,
-    tables: Tables,
-    *,
-    names: Names | None = None,
-    body_texts: bool = False,
-    keys: Sequence[str] = (),
-) -> Result | None:
+def nothing_new(found: Inventory, tables: Tables, wanted: Wanted = DEFAULT) -> Result | None:
     """Return the result of `analyse` if everything found is already in the tables; None if there is work to do."""
     state = tables.state
     before = checkpoint_of(state.get(JUDGED))
     is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
     if (
         before is None
-        or before.names != digest(names or Names())
-        or (body_texts and not state[TEXTS])
-        or (keys and not state.get(KEYED))
+        or before.names != digest(wanted.names)
+        or (wanted.body_texts and not state[TEXTS])
+        or (wanted.keys and not state.get(KEYED))
         or not all(map(is_read, found.files))
         or _refused(state, found, found.refused) != state[REFUSED]
     ):
@@ -122,11 +134,8 @@ def analyse(
     paths: Sequence[str],
     tables: Tables,
     engine: Engine,
+    wanted: Wanted = DEFAULT,
     *,
-    names: Names | None = None,
-    range_bytes: int = RANGE_BYTES,
-    body_texts: bool = False,
-    keys: Sequence[str] = (),
     found: Inventory | None = None,
 ) -> Result:
     """Read captures into tables; files whose content is already in the tables are not read again.
@@ -136,10 +145,6 @@ def analyse(
 
     Args:
         paths: files, and folders with files.
-        names: the names of queue managers and queues.
-        range_bytes: how much of a file one task reads.
-        body_texts: whether the table of packets has the texts of bodies; once a table has them, it always does.
-        keys: files and folders with keys, which verify and decrypt these packets; they are not stored.
         found: the inventory of the paths, if there is one already.
 
     Raises:
@@ -152,13 +157,13 @@ def analyse(
     with tables.run() as run, _emptied(engine, run):
         state = tables.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
-        texts = state.get(TEXTS, False) if known else body_texts
-        if body_texts and not texts:
+        texts = state.get(TEXTS, False) if known else wanted.body_texts
+        if wanted.body_texts and not texts:
             raise TablesError(
                 f"{tables.folder} has tables without what bodies say: analyse all captures into another folder"
             )
-        keyed = state.get(KEYED, False) if known else bool(keys)
-        if keys and not keyed:
+        keyed = state.get(KEYED, False) if known else bool(wanted.keys)
+        if wanted.keys and not keyed:
             raise TablesError(
                 f"{tables.folder} has tables that were made without keys: analyse all captures into another folder"
             )
@@ -170,9 +175,9 @@ def analyse(
                 known_files += (file.path for file in series.files)
             else:
                 new.append(series)
-        asked = Asked(texts, tuple(keys))
+        asked = Asked(texts, tuple(wanted.keys))
         works = [Work(run, each, asked) for each in all_to_read(new, known, is_read, run.store)]
-        _Job(works, run, engine, range_bytes).carry_out()
+        _Job(works, run, engine, wanted.range_bytes).carry_out()
         read_works = works
         works, strangers = apart(works, known, run.store)
         run.store.remove(part.name for work in read_works if work not in works for part in work.parts)
@@ -204,7 +209,7 @@ def analyse(
             ],
             before,
             lossy=(name for name, each in known.items() if each.is_lossy),
-            names=names or Names(),
+            names=wanted.names,
             newest_ns=min((work.last_ns for work in works), default=None),
         )
         refused = _refused(state, found, (*found.refused, *strangers))

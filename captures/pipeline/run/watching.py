@@ -21,11 +21,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from mqproto.base.errors import UsageError
-from mqproto.captures.decode.names import Names
 from mqproto.captures.pipeline.engines.engine import Engine
-from mqproto.captures.pipeline.run.job import Result, analyse
+from mqproto.captures.pipeline.run.job import DEFAULT, Result, Wanted, analyse
 from mqproto.captures.pipeline.source.arrivals import SETTLE_S
-from mqproto.captures.pipeline.source.files import RANGE_BYTES
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.pipeline.tables.tables import Tables
 
@@ -42,11 +40,8 @@ def watch(
     tables: Tables,
     engine: Engine,
     told: Callable[[Result], None],
+    wanted: Wanted = DEFAULT,
     *,
-    names: Names | None = None,
-    range_bytes: int = RANGE_BYTES,
-    body_texts: bool = False,
-    keys: Sequence[str] = (),
     settle_s: int = SETTLE_S,
     interval_s: int = INTERVAL_S,
 ) -> None:
@@ -54,9 +49,6 @@ def watch(
 
     Args:
         told: is called with the result of each batch.
-        names: the names of queue managers and queues.
-        range_bytes: how much of a file one task reads.
-        body_texts, keys: as for `analyse`.
         settle_s: the last file of a series is complete after this many seconds without a write.
         interval_s: the time between two searches of the folders; `settle_s` if that is shorter.
 
@@ -76,17 +68,7 @@ def watch(
     def add(batch: DataFrame, _number: int) -> None:
         paths = [row.file for row in batch.collect()]
         try:
-            told(
-                analyse(
-                    paths,
-                    tables,
-                    engine,
-                    names=names,
-                    range_bytes=range_bytes,
-                    body_texts=body_texts,
-                    keys=keys,
-                )
-            )
+            told(analyse(paths, tables, engine, wanted))
         except Exception as error:
             failed.append(error)  # Java turns it into a text.
             raise

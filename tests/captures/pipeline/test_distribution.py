@@ -17,7 +17,7 @@ import pytest
 from mqproto.captures.pipeline.engines.java import find_java
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.engines.shipping import pack
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
@@ -61,7 +61,7 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
     command += ["--out", out, "--range", str(RANGE_MIB), "--master", TWO_EXECUTORS]
     run(command, environ, driver)
     alone = Tables(tmp_path / "alone")
-    analyse(captures, alone, LocalEngine(), range_bytes=RANGE_MIB << 20)
+    analyse(captures, alone, LocalEngine(), Wanted(range_bytes=RANGE_MIB << 20))
     rows = rows_of(alone)
     assert rows_of(Tables(out)) == rows
     assert all(rows[name] for name in FILLED)

@@ -13,7 +13,7 @@ import pytest
 
 from mqproto.captures.decode.names import Names
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse, nothing_new
+from mqproto.captures.pipeline.run.job import Wanted, analyse, nothing_new
 from mqproto.captures.pipeline.source.files import inventory
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.contents import rows_of
@@ -50,8 +50,8 @@ def test_what_is_said_of_captures_that_are_in_the_tables_is_what_a_run_would_say
     assert repr(replace(again, codes=Counter())) == repr(replace(idle, codes=Counter()))
     assert rows_of(tables) == before
 
-    assert nothing_new(inventory(paths), tables, body_texts=True) is None
-    assert nothing_new(inventory(paths), tables, names=Names(hosts={"127.0.0.1": "a"})) is None
+    assert nothing_new(inventory(paths), tables, Wanted(body_texts=True)) is None
+    assert nothing_new(inventory(paths), tables, Wanted(names=Names(hosts={"127.0.0.1": "a"}))) is None
     (folder / "broken.pcapng").write_bytes((SAMPLES / "pings.pcapng").read_bytes())
     assert nothing_new(inventory(paths), tables) is None
     assert nothing_new(inventory([str(tmp_path / "nowhere")]), tables) is None

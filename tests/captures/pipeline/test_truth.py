@@ -16,7 +16,7 @@ import pytest
 
 from mqproto.captures.decode import Kind, Names
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.simulator.world.campaign import run_seeds
@@ -127,7 +127,7 @@ def test_what_tables_say_of_worlds_is_what_these_know_of_themselves(tmp_path: Pa
         world = json.loads(capture.with_suffix(".json").read_text("utf-8"))
         names = Names(managers={guid_of(name): name for name in world["scenario"]["nodes"]})
         tables = Tables(tmp_path / capture.stem)
-        result = analyse([str(capture)], tables, LocalEngine(), names=names, range_bytes=1 << 16)
+        result = analyse([str(capture)], tables, LocalEngine(), Wanted(names=names, range_bytes=1 << 16))
 
         assert [series.totals.unexplained_bytes for series in result.series] == [0]
         found = {row["message"]: row for row in tables.read("histories").to_pylist()}

@@ -18,7 +18,7 @@ from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.report.counts.messages import Sought
 from mqproto.captures.pipeline.report.gather import find
 from mqproto.captures.pipeline.report.summary import story_as_json
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.tables.tables import Tables
 
 RANGE_BYTES = 1 << 16
@@ -166,7 +166,7 @@ def tabled(
         str(written(folder / name, each)) for name, each in zip(names_of(captures), captures, strict=True)
     ]
     for some in [[path] for path in paths] if runs > 1 else [paths]:
-        analyse(some, tables, LocalEngine(), range_bytes=RANGE_BYTES)
+        analyse(some, tables, LocalEngine(), Wanted(range_bytes=RANGE_BYTES))
     histories = tables.read("histories").to_pylist()
     findings = Counter(
         (row["severity"], row["code"], None if runs > 1 else row["frame"], row["text"])

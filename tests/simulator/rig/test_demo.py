@@ -11,7 +11,7 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
@@ -96,7 +96,7 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
     """Check that what `mqproto analyse` says about the capture agrees with what the demo's own proof saw in it."""
     tables = Tables(folder)
-    result = analyse([report.capture], tables, LocalEngine(), names=names_of(short()))
+    result = analyse([report.capture], tables, LocalEngine(), Wanted(names=names_of(short())))
     assert {severity for severity, _ in result.codes} <= {"note"}
     assert result.series[0].totals.packets == report.wire.packets
     histories = tables.read("histories").to_pylist()

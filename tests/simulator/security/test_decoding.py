@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.wire import encode_packet
@@ -159,7 +159,7 @@ def test_tables_made_without_keys_are_not_read_again_with_some(tmp_path: Path, k
         with pytest.raises(
             TablesError, match=f"{tables} has tables that were made without keys: analyse all"
         ):
-            analyse([str(capture)], Tables(tables), engine, keys=[str(keys)])
+            analyse([str(capture)], Tables(tables), engine, Wanted(keys=[str(keys)]))
 
 
 def test_what_cannot_be_meant_is_misuse_in_one_line(tmp_path: Path, keys: Path) -> None:

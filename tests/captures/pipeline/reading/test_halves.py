@@ -12,7 +12,7 @@ from mqproto.captures import spoil
 from mqproto.captures.files.frame import NANOSECONDS, Frame
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.captures.spoil.points import WAYS
 from tests.captures.pipeline.contents import rows_of
@@ -47,7 +47,7 @@ def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
     """Return the tables that result from some runs."""
     tables = Tables(folder)
     for paths in runs:
-        analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=1 << 12)
+        analyse([str(path) for path in paths], tables, LocalEngine(), Wanted(range_bytes=1 << 12))
     return tables
 
 

@@ -27,7 +27,7 @@ from mqproto.captures.packets import PacketReader, Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.reading.rows import closed_rows
 from mqproto.captures.pipeline.report.gather import gather
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.run.work import SeriesResult
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from tests.captures.frames import fragments_of
@@ -106,7 +106,7 @@ def test_tables_say_of_each_packet_what_decode_says(name: str, tmp_path: Path) -
     reader = PacketReader(read_capture(path))
     wanted = expected(reader)
     tables = Tables(tmp_path / "out")
-    result = analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
+    result = analyse([str(path)], tables, LocalEngine(), Wanted(range_bytes=range_bytes, body_texts=True))
     assert_same(tables, reader, wanted)
     (series,) = result.series
     assert series.totals == reader.totals
@@ -123,7 +123,7 @@ def test_halves_of_a_tap_are_read_as_one(tmp_path: Path) -> None:
     assert Counter(row["kind"] for row in wanted[0]) == Counter(row["kind"] for row in expected(whole)[0])
     assert not any(row["ahead"] for row in wanted[0])
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalEngine(), range_bytes=4_000, body_texts=True)
+    analyse([str(path)], tables, LocalEngine(), Wanted(range_bytes=4_000, body_texts=True))
     assert_same(tables, reader, wanted)
     assert set(tables.read("histories")["outcome"].to_pylist()) == {"confirmed"}
 
@@ -138,7 +138,7 @@ def test_a_bond_in_the_joined_files_of_a_ring_is_read_as_one(range_bytes: int, t
     wanted = expected(reader)
     assert not reader.totals.missing_bytes
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
+    analyse([str(path)], tables, LocalEngine(), Wanted(range_bytes=range_bytes, body_texts=True))
     assert_same(tables, reader, wanted)
 
 
@@ -173,8 +173,8 @@ def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Pa
     with pytest.raises(
         TablesError, match="without what bodies say: analyse all captures into another folder"
     ):
-        analyse([second], without, LocalEngine(), body_texts=True)
-    analyse([first], having, LocalEngine(), body_texts=True)
+        analyse([second], without, LocalEngine(), Wanted(body_texts=True))
+    analyse([first], having, LocalEngine(), Wanted(body_texts=True))
     one = pc.count(having.read("packets")["body_text"]).as_py()
     analyse([second], having, LocalEngine())
     assert pc.count(having.read("packets")["body_text"]).as_py() > one > 0
@@ -208,7 +208,9 @@ def assert_read_as_one(
         tables = Tables(folder / "out")
         series: list[SeriesResult] = []
         for path in paths if run_by_run else [folder]:
-            result = analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
+            result = analyse(
+                [str(path)], tables, LocalEngine(), Wanted(range_bytes=range_bytes, body_texts=True)
+            )
             series = result.series or series  # Files without a frame may be the same.
 
         rows, last = found(tables)
@@ -345,7 +347,7 @@ def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: in
     reader = PacketReader(joined)
     list(reader)
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes)
+    analyse([str(path)], tables, LocalEngine(), Wanted(range_bytes=range_bytes))
     [back_ns] = tables.read("captures").column("back_ns").to_pylist()
     [point] = reader.points.points.found.values()
     assert back_ns == point.back_ns > 10**9
@@ -383,7 +385,7 @@ def test_so_is_one_in_tunnels_that_came_in_fragments_or_carry_them(name: str) ->
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
     [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
     runner = CountingEngine()
-    (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
+    (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, Wanted(range_bytes=100)).series
     assert series.totals.segment_frames == len(FRAMES["gap-held"])
     assert 20 < runner.counts["reading once more"] < runner.counts["reading segments"]
     assert runner.counts["joining fragments"] == 1
@@ -456,7 +458,7 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a capture, and not called one")
     tables = Tables(tmp_path / "out")
 
-    result = analyse([str(tmp_path)], tables, LocalEngine(), range_bytes=10_000)
+    result = analyse([str(tmp_path)], tables, LocalEngine(), Wanted(range_bytes=10_000))
 
     assert {Path(error.where).name for error in result.refused} == {"foreign.pcapng", "empty.pcapng"}
     assert [Path(path).name for path in result.passed_over] == ["notes.txt"]

@@ -18,7 +18,7 @@ from mqproto.captures.files.pcap import PcapWriter
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.summary import as_json
-from mqproto.captures.pipeline.run.job import analyse, nothing_new
+from mqproto.captures.pipeline.run.job import Wanted, analyse, nothing_new
 from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
 from mqproto.captures.pipeline.source.scan import Reading, frames, readings
 from mqproto.captures.pipeline.source.storage import Found, absolute, files_at, may_be_there
@@ -185,7 +185,7 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
     both = []
     for number, source in enumerate((uri, str(path))):
         tables = Tables(tmp_path / str(number))
-        analyse([source], tables, LocalEngine(), range_bytes=20_000)
+        analyse([source], tables, LocalEngine(), Wanted(range_bytes=20_000))
         texts = {}
         for name in tables.names:
             rows = [str(row).replace(source, "the capture") for row in tables.read(name).to_pylist()]

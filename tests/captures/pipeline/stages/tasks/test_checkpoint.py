@@ -23,7 +23,7 @@ from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.direction import LATER_COUNT
 from mqproto.captures.net.tcp import SYN, Endpoint
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.job import Wanted, analyse
 from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.stages.sessions import sessions
 from mqproto.captures.pipeline.stages.tasks import buckets, checkpoint, plan
@@ -256,14 +256,14 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
 def at_once(folder: Path, paths: list[Path], known: Names | None = None) -> Tables:
     """Return the tables that result when several files are analyzed together."""
     tables = Tables(folder)
-    analyse(list(map(str, paths)), tables, LocalEngine(), names=known)
+    analyse(list(map(str, paths)), tables, LocalEngine(), Wanted(names=known or Names()))
     return tables
 
 
 def shared_out(tables: Tables, path: Path, known: Names | None = None) -> int:
     """Return how many of the parts with packets are distributed to buckets when a second file is added."""
     runner = CountingEngine()
-    analyse([str(path)], tables, runner, names=known)
+    analyse([str(path)], tables, runner, Wanted(names=known or Names()))
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
 
 
