@@ -226,10 +226,10 @@ def analyse(
             parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             made.checkpoint.open.append(parts[-1].name)
         if before is not None and not made.is_anew:
-            replaced |= before.replaced
+            replaced.update(before.open)
         else:
             replaced |= {part.name for part in before_run if part.table in MADE}
-            replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
+        replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
         kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
         tidied = _tidied(run, engine, kept, [*made.checkpoint.arrivals, *lists])

@@ -6,8 +6,9 @@ are judged once, and the work of later runs does not grow with the captures. Lat
 sessions and sequences, as `mqproto.captures.decode` does, and messages that are less than half an hour old or still on
 their way.
 
-The folder `_judged` has, for each bucket, its stage as it was after the last packet, or the rows of its open messages;
-see mqproto.captures.pipeline.tables.kept.
+The folder `_judged` has a Past, and for each bucket, its stage as it was after the last packet (`sessions` and
+`sequences`), packets whose relations may still change (`waiting`), or the rows of its open messages (`messages`). Each
+run replaces all of them; see mqproto.captures.pipeline.tables.kept.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ LOSS_LIMIT: Final = 65_536
 """The maximum number of closed sessions whose losses are remembered."""
 
 
+def part_name(table: str, run: str, stage: str, number: int) -> str:
+    """Return the name of the part that one task of a stage writes for a table."""
+    return f"{table}/{run}-{stage}-{number:06d}.parquet"
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """The number of buckets for connections and sequences, and the number of buckets for messages."""
@@ -86,38 +92,30 @@ class Past:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The judged results in tables; parts are given by their names.
+    """The judged results in tables.
 
     form: the form of the saved data.
+    run: the name of the run that judged last, which is in the names of the saved data.
     names: a digest of the names of queue managers and queues.
     whole: the series without losses.
     newest_ns: the time of the last frame. If several series grew in a run, the earliest of the times of their last
         frames.
-    past: the part with a Past.
-    sessions, sequences: for each bucket, the part with its stage.
-    waiting: the parts with packets whose relations may still change, by the bucket of their connection.
-    messages: for each bucket, the part with the rows of its open messages.
-    arrivals: for each bucket, the settled parts of the table `arrivals`.
-    open: the parts of tables with open results.
+    arrivals: for each bucket, the names of the settled parts of the table `arrivals`.
+    open: the names of the parts of tables with open results, which the next run replaces.
     """
 
     form: int
+    run: str
     names: str
     whole: list[str]
     newest_ns: int
     buckets: Buckets
-    past: str
-    sessions: list[str]
-    sequences: list[str]
-    waiting: list[str]
-    messages: list[str]
     arrivals: list[list[str]]
     open: list[str]
 
-    @property
-    def replaced(self) -> set[str]:
-        """Return the parts that the next run replaces."""
-        return {self.past, *self.sessions, *self.sequences, *self.waiting, *self.messages, *self.open}
+    def part_name(self, stage: str, number: int = 0) -> str:
+        """Return the name of the part with what one task of a stage has saved."""
+        return part_name(FOLDER, self.run, stage, number)
 
 
 def checkpoint_of(entry: dict[str, Any] | None) -> Checkpoint | None:

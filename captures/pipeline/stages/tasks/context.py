@@ -25,7 +25,7 @@ from mqproto.captures.pipeline.stages.tasks.buckets import (
     PartIndex,
     StreamPart,
 )
-from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, Buckets, Checkpoint
+from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, Buckets, Checkpoint, part_name
 from mqproto.captures.pipeline.tables.kept import save, saved
 from mqproto.captures.pipeline.tables.lists import Batches
 from mqproto.captures.pipeline.tables.parts import Part, Store
@@ -101,13 +101,19 @@ class Context:
         """Return the losses on the ways of a series."""
         return self.known_ways.get(series) or Ways()
 
-    def part_name(self, table: str, stage: str, number: int) -> str:
-        """Return the name of the part that one task of a stage writes for a table."""
-        return f"{table}/{self.run}-{stage}-{number:06d}.parquet"
-
     def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
         """Write a part, and return it."""
-        return self.store.write_part(self.part_name(table, stage, number), rows)
+        return self.store.write_part(part_name(table, self.run, stage, number), rows)
+
+    def keep(self, stage: str, thing: object, number: int = 0) -> Part:
+        """Save an object for the next run, and return its part."""
+        return save(self.store, part_name(FOLDER, self.run, stage, number), [(0, thing)])
+
+    def resumed(self, stage: str, kind: type[T], number: int = 0) -> T | None:
+        """Return an object as the previous run saved it; None if all packets are judged again."""
+        if self.before is None:
+            return None
+        return saved(self.store.path(self.before.part_name(stage, number)), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +144,10 @@ class Found:
 
 @dataclass(slots=True)
 class Done:
-    """The report of one task.
-
-    saved: the part from which the next run continues.
-    waiting: for a task of sessions, the part with packets whose relations may still change.
-    """
+    """The report of one task; its settled parts include those from which the next run continues."""
 
     settled: Found = field(default_factory=Found)
     open: Found = field(default_factory=Found)
-    saved: Part | None = None
-    waiting: Part | None = None
 
 
 Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
@@ -200,16 +200,3 @@ def outs(context: Context, task: Task, done: Done, stage: str, outbox: Outbox) -
         Out(context, task, done, stage, outbox, is_open=False),
         Out(context, task, done, stage, outbox, is_open=True),
     )
-
-
-def resumed(context: Context, task: Task, name: str, kind: type[T]) -> T | None:
-    """Return a stage as the previous run saved it; None if all packets are judged again."""
-    if context.before is None:
-        return None
-    names = context.before.sessions if name == "sessions" else context.before.sequences
-    return saved(context.store.path(names[task.number]), kind)
-
-
-def saved_stage(context: Context, task: Task, name: str, stage: object) -> Part:
-    """Save a stage for the next run."""
-    return save(context.store, context.part_name(FOLDER, name, task.number), [(0, stage)])

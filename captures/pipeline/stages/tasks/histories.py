@@ -82,7 +82,7 @@ class MessageRows:
         before = self._context.before
         if before is None:
             return None
-        rows = coded(parquet_table(self._context.store.path(before.messages[self._number])))
+        rows = coded(parquet_table(self._context.store.path(before.part_name("messages", self._number))))
         return rows if rows.num_rows else None
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
@@ -172,7 +172,7 @@ def follow(
         if not tells:
             out.found.clock_pairs.append(clock.pairs())
     if tells:
-        done.saved = kept.save()
+        done.settled.parts.append(kept.save())
     return done
 
 

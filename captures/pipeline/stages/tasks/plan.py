@@ -22,7 +22,6 @@ from mqproto.captures.pipeline.stages.sessions.directory import origins_of
 from mqproto.captures.pipeline.stages.tasks import findings, histories, sequences, sessions
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, StreamPart
 from mqproto.captures.pipeline.stages.tasks.checkpoint import (
-    FOLDER,
     FORM,
     PARTED_NS,
     Buckets,
@@ -32,7 +31,6 @@ from mqproto.captures.pipeline.stages.tasks.checkpoint import (
     watermark,
 )
 from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Stage, Task
-from mqproto.captures.pipeline.tables.kept import save, saved
 from mqproto.captures.pipeline.tables.lists import batch_of
 from mqproto.captures.pipeline.tables.parts import Part
 from mqproto.captures.pipeline.tables.schemas.tables import TABLES
@@ -54,7 +52,7 @@ class Made:
     """The result of judging packets.
 
     parts: the parts that were written.
-    is_anew: whether they replace all earlier parts; otherwise they replace only `Checkpoint.replaced`.
+    is_anew: whether they replace all earlier parts; otherwise they replace only `Checkpoint.open`.
     """
 
     parts: list[Part]
@@ -123,9 +121,7 @@ class _Stages:
         self._newest_ns = newest_ns
         self._parts: list[Part] = []
         self._open: list[Part] = []
-        self._saved: list[Part] = []
-        before = context.before
-        self._past = Past() if before is None else saved(context.store.path(before.past), Past)
+        self._past = context.resumed("past", Past) or Past()
 
     def make(self) -> Made:
         """Run all stages, in such an order that each has its inputs."""
@@ -157,7 +153,7 @@ class _Stages:
         ways = joined(past.ways, *(done.open.ways for done in of_sessions))
         self._context = replace(self._context, losses=losses, known_ways=ways)
 
-        of_sequences = self._carry_out("judging sequences", sequences.judge, by_connection, sequences.READ)
+        self._carry_out("judging sequences", sequences.judge, by_connection, sequences.READ)
         has_one_clock = len(places) < 2
         if not has_one_clock:
             self._compare_clocks(by_message)
@@ -169,14 +165,12 @@ class _Stages:
         named = map(self._engine.buckets, findings.READ)
         about = {*context.new, *context.ends, len(context.parts)}.union(*named)
         self._carry_out("placing findings", findings.place, sorted(about), findings.READ, puts=False)
-        checkpoint = self._checkpoint(of_sessions, of_sequences, told)
-        return Made([*self._parts, *self._open, *self._saved], context.before is None, checkpoint)
+        self._parts.append(context.keep("past", past))
+        return Made([*self._parts, *self._open], context.before is None, self._checkpoint(told))
 
-    def _checkpoint(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Checkpoint:
+    def _checkpoint(self, told: list[Done]) -> Checkpoint:
         """Return the state for the next run."""
         context = self._context
-        past = save(context.store, f"{FOLDER}/{context.run}-past.parquet", [(0, self._past)])
-        self._saved.append(past)
         arrivals = (
             [list(names) for names in context.before.arrivals]
             if context.before is not None
@@ -184,21 +178,13 @@ class _Stages:
         )
         for names, done in zip(arrivals, told, strict=True):
             names += (part.name for part in done.settled.parts if part.table == "arrivals")
-        sessions, sequences, kept = (
-            [done.saved.name for done in each if done.saved is not None]
-            for each in (of_sessions, of_sequences, told)
-        )
         return Checkpoint(
             form=FORM,
+            run=context.run,
             names=digest(context.names),
             whole=sorted({part.series for part in context.parts} - context.lossy),
             newest_ns=self._newest_ns,
             buckets=context.buckets,
-            past=past.name,
-            sessions=sessions,
-            sequences=sequences,
-            waiting=[done.waiting.name for done in of_sessions if done.waiting is not None],
-            messages=kept,
             arrivals=arrivals,
             open=[part.name for part in self._open],
         )
@@ -243,7 +229,6 @@ class _Stages:
         for done in results:
             self._parts += done.settled.parts
             self._open += done.open.parts
-            self._saved += (part for part in (done.saved, done.waiting) if part is not None)
         if not keeps:
             self._engine.drop(*reads)
         return results

@@ -15,8 +15,6 @@ from mqproto.captures.pipeline.stages.tasks.context import (
     Task,
     opened,
     outs,
-    resumed,
-    saved_stage,
 )
 from mqproto.captures.pipeline.tables.lists import Batches
 
@@ -46,11 +44,11 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
             add(out, stage.take(rows))
             count(rows.num_rows, 0)
 
-    stage = resumed(context, task, SEQUENCES, sequences.SequenceStage) or sequences.SequenceStage()
+    stage = context.resumed(SEQUENCES, sequences.SequenceStage, task.number) or sequences.SequenceStage()
     stage.know(context.losses)
     take(settled, SEQUENCE_ROWS)
     stage.know({})
-    done.saved = saved_stage(context, task, SEQUENCES, stage)
+    done.settled.parts.append(context.keep(SEQUENCES, stage, task.number))
     stage.know(context.losses)
     take(left, opened(SEQUENCE_ROWS))
     add(left, stage.finish(context.ways))

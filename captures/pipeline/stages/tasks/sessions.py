@@ -38,8 +38,6 @@ from mqproto.captures.pipeline.stages.tasks.context import (
     Task,
     opened,
     outs,
-    resumed,
-    saved_stage,
 )
 from mqproto.captures.pipeline.stages.tasks.sequences import SEQUENCE_ROWS
 from mqproto.captures.pipeline.tables.lists import Batches, coded, integers
@@ -127,17 +125,19 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
         for rows in inbox.take(ended):
             stage.end(rows)
 
-    stage = resumed(context, task, SESSIONS, sessions.SessionStage) or sessions.SessionStage(context.names)
+    stage = context.resumed(SESSIONS, sessions.SessionStage, task.number) or sessions.SessionStage(
+        context.names
+    )
     stage.know(context.directory)
     if context.before is not None:
-        saved = parquet_table(context.store.path(context.before.waiting[task.number]))
+        saved = parquet_table(context.store.path(context.before.part_name("waiting", task.number)))
         for rows in coded(saved).to_batches():
             earlier.add(rows)
     take(settled, new, FACTS, ENDED)
     add(settled, stage.part(context.parted_ns))
     stage.know(directory.Directory({}))
-    done.saved = saved_stage(context, task, SESSIONS, stage)
-    done.waiting = context.part(FOLDER, "waiting", task.number, rest(earlier, new))
+    done.settled.parts.append(context.keep(SESSIONS, stage, task.number))
+    done.settled.parts.append(context.part(FOLDER, "waiting", task.number, rest(earlier, new)))
     stage.know(context.directory)
     take(left, last, opened(FACTS), opened(ENDED))
     add(left, stage.finish())
