@@ -37,7 +37,8 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
     """Grant a session that a neighbour asks for, or refuse it and close.  3.1.5.3.1
 
     The GUID that the neighbour presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is
-    accepted, because it is sent for a direct format name; by 2.2.1 it would be refused.
+    accepted, because it is sent for a direct format name; by 2.2.1 it would be refused. The bit OS tells the
+    initiator's system (2.2.3.1), so the answer repeats it.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -57,6 +58,7 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
         time_stamp_ms=packet.time_stamp_ms,
         refused=refusal is not None,
         ping=not packet.no_ping,
+        server_class=packet.server_class,
     )
     answer.base.reserved = ANSWERED
     data.send(answer)

@@ -73,19 +73,20 @@ def test_the_time_stamp_wraps_at_32_bits() -> None:
 # 3.1.5.3.1
 
 
+@pytest.mark.spec("[MS-MQQB] 2.2.3.1")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
-@pytest.mark.parametrize("no_ping", [True, False])
+@pytest.mark.parametrize("word", [0x0010, 0x0110, 0x0210, 0x0310])
 @pytest.mark.parametrize("server", [US, NULL_GUID])
-def test_a_request_for_us_or_for_nobody_by_name_is_granted_and_repeated(server: Guid, no_ping: bool) -> None:
+def test_a_request_for_us_or_for_nobody_by_name_is_granted_and_repeated(server: Guid, word: int) -> None:
     session = a_session(SessionState.WAITING_EC_MSG, initiator=False, remote_qm=None)
     request = a_request(server=server)
-    request.no_ping = no_ping
+    request.operating_system = word
     receive(session, request)
     (answer,) = sent(session)
     assert isinstance(answer, EstablishConnection)
     assert encode_packet(answer)[:16] == FRAME_4[:16], "by its Reserved scanners know a queue manager"
     assert (answer.client_guid, answer.server_guid, answer.refused) == (THEM, US, False)
-    assert (answer.time_stamp_ms, answer.no_ping) == (123, no_ping)
+    assert (answer.time_stamp_ms, answer.operating_system) == (123, word)
     assert session.remote_qm == THEM
     assert session.data.state is SessionState.WAITING_CP_MSG
     assert initialization_deadline(session) == NOW.uptime_ms + INITIALIZATION_MS
