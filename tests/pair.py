@@ -121,6 +121,8 @@ class Net:
         self.nodes: dict[str, Node] = {}
         self.now = START
         self.blocked: set[frozenset[str]] = set()
+        self.addresses: dict[str, str] = {}
+        """The addresses of nodes that are called by their names; a node without one has its name as its address."""
         self.watch: Callable[[str, str, bytes], None] = lambda sender, receiver, chunk: None
         """A function that is called with each chunk before it arrives."""
         self.traffic: list[tuple[str, str, bytes]] = []
@@ -291,7 +293,7 @@ class Net:
         wire = Wire({node.name: session, host: peer.core.accepted(node.name, self.now)})
         node.wires[session] = wire
         peer.wires[wire.ends[host]] = wire
-        node.up.opened(session, self.now)
+        node.up.opened(session, self.now, self.addresses.get(host, ""))
 
     def transmit(self, node: Node, session: int, data: bytes) -> None:
         """Send bytes across a wire, if it still exists."""

@@ -450,7 +450,7 @@ class Tracing:
             self._outcomes.report(message.debug, report_label(message, now), body, now)
 
     def sent(self, sent: list[tuple[bytes, str]], now: Moment) -> None:
-        """Report messages that were sent, each with the host that it went to, and empty the list.  3.1.7.1.7"""
+        """Report messages that were sent, each with the address that it went to, and empty the list.  3.1.7.1.7"""
         for packet, host in sent:
             message = decode_message(packet)
             assert message.debug is not None, "no packet has TR set and no DebugHeader"

@@ -45,7 +45,7 @@ class Leaving:
         self._refusals = refusals
         self._sealing = Sealing(desk)
         self.traced: list[tuple[bytes, str]] = []
-        """The traced messages that were sent, each with the host it was sent to, until they are reported."""
+        """The traced messages that were sent, each with the address it was sent to, until they are reported."""
 
     def send(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         """Send as many messages as the window allows, taking the queues in turn."""
@@ -90,8 +90,8 @@ class Leaving:
         session.send(entries, now)
         self._hosts.of(session, now).sent += len(entries)
         self._desk.waypoints.sent(entries, session)
-        host = session.data.remote_address
-        self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.message.packet)]
+        traced = [entry.packet for entry in entries if is_traced(entry.message.packet)]
+        self.traced += [(packet, session.address) for packet in traced]
 
     def complete(self, session: Session, neighbour: Neighbour | None) -> None:
         """Remove messages from their queues once the other end has acknowledged them."""
