@@ -225,14 +225,15 @@ class Outbound:
         """Return where to send acknowledgments: to a direct name only if it can lead to the message's sender.
 
         A queue manager treats a direct name without a GUID as the name of one of its own queues (3.1.5.8.5). So if
-        several queue managers share the address from which the message came, only the GUID tells them apart.
-        Acknowledgments for a stranger are sent on a session with it, whatever name they carry.
+        several queue managers share the address from which the message came, only the GUID tells them apart. The name
+        has an address, even if we called the host by its name (2.2.4). Acknowledgments for a stranger are sent on a
+        session with it, whatever name they carry.
         """
-        reply_to = reply_to_sender(message, remote.address)
+        host = remote.called or remote.address
+        reply_to = reply_to_sender(message, host)
         if not remote.is_proven:
-            is_address = address_of(remote.address) is not None
-            return reply_to if is_address else ReplyTo(reply_to.manager, None)
-        if reply_to.direct_host is None or self._routes.to_host(remote.address).manager == reply_to.manager:
+            return reply_to if address_of(host) is not None else ReplyTo(reply_to.manager, None)
+        if reply_to.direct_host is None or self._routes.to_host(host).manager == reply_to.manager:
             return reply_to
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
 

@@ -60,18 +60,20 @@ class ConnectionStatus(StrEnum):
 
 
 class Remote(NamedTuple):
-    """The other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is believed.
+    """The other end of a session: its host, RemoteQMGuid, and whether the GUID is believed.
 
     A peer whose GUID is a mere claim is a stranger.
 
     is_proven: whether the GUID is believed.
     is_met: whether the peer comes from the address where the queue manager with this GUID was met.
+    called: the address that we called, which is RemoteQMAddress even if the host is a name; empty if the peer called.
     """
 
     address: str
     manager: Guid
     is_proven: bool
     is_met: bool = False
+    called: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -173,7 +173,7 @@ class Session:
         """Return the identity of the other end, once it is known."""
         data = self.data
         assert data.remote_qm is not None
-        return Remote(data.remote_address, data.remote_qm, data.proven, data.met)
+        return Remote(data.remote_address, data.remote_qm, data.proven, data.met, data.address)
 
     @property
     def address(self) -> str:

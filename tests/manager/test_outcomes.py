@@ -18,6 +18,7 @@ from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     MessageClass,
     MessageIdentifier,
+    QueueName,
     UserMessage,
     encode_packet,
     message_identifier,
@@ -494,15 +495,22 @@ def test_a_queue_manager_sends_itself_no_final_ack_and_keeps_what_is_asked_for(w
     assert ended(net, "c", DEADXACT) == [(ends[way], b"x")] * (way == "rejected")
 
 
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
-def test_a_final_ack_goes_back_by_a_direct_name_if_the_message_came_by_one() -> None:
+@pytest.mark.parametrize(("address", "queue"), [("", r"TCP:a\PRIVATE$\order_queue$"), ("10.0.0.1", 4)])
+def test_a_final_ack_goes_back_by_a_direct_name_only_if_that_has_an_address(
+    address: str, queue: QueueName
+) -> None:
     net = chain("a", "c", queues=[ORDERS])
+    net.addresses["a"] = address
+    net.send("c", at("a"), "the first one calls")
+    net.run()
     net.send("a", direct("c"), "x", transactional=True, journal_positive=True)
     net.run()
     net.receive("c", "orders")
     net.pass_ms(2_000)
     names = [message.user.destination_queue for message in messages(net, "c", "a")]
-    assert names == [r"TCP:a\PRIVATE$\order_queue$"] * 2
+    assert names[1:] == [queue] * 2
     assert bodies(net, "a", JOURNAL) == [b"x"]
 
 

@@ -76,8 +76,8 @@ class InSequence:
             header = shape.header_of(packet)
             if sequence is None or header.tx_sequence_id != sequence.identifier:
                 sequence = self._sequence(run, header, queue, remote, now)
-                if sequence.peer != remote.address:
-                    sequence.peer = remote.address
+                if sequence.peer != (peer := remote.called or remote.address):
+                    sequence.peer = peer
                     sequence.reply_to = self._outbound.reply_to(run.message, remote)
                 sequence.schedule_order_ack(now)
             verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
