@@ -251,7 +251,9 @@ class TriggerJudge:
     async def _called(self, call: Call, attempt: int) -> Answer:
         queue = self._detection.queue
         with self._traces.processing(queue, call.forwarded, call.message, attempt) as processing:
-            call = replace(call, forwarded=processing.carried(call.forwarded))
+            carried = processing.carried(call.forwarded)
+            if carried is not call.forwarded:
+                call = replace(call, forwarded=carried)
             answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
             if answer.attempt is not Attempt.SUCCEEDED:
                 processing.failed(FAILURES[answer.attempt], answer.reason)

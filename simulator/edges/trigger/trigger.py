@@ -407,8 +407,10 @@ class Trigger:
 
         If the report cannot be stored, return a different ending.
         """
+        if self.hook is None:
+            return ending
         end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
-        if self.hook is None or end is None:
+        if end is None:
             return ending
         try:
             await self.hook.tell(end, self._leadership.epoch)
