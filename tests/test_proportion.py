@@ -64,7 +64,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_850,
     "tests/bodies": 1_300,
-    "tests/captures": 21_100,
+    "tests/captures": 21_150,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
