@@ -354,7 +354,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
         yield f"{counted(len(files), 'capture')}, {size_bytes:,} bytes{more}"
         yield from accounts(totals)
         yield from (text for code, text in totals.conflicts if code in LACKING)
-        yield f"{counted(totals.packets, 'packet')} on {counted(totals.connections, 'connection')}"
+        yield f"{counted(totals.packets, 'packet')}; {counted(totals.connections, 'TCP connection')} in all"
         for one, other in (series.halves for series in result.series if series.halves):
             yield f"{one} and {other} are the halves of a TAP, and read as one"
     elif not result.known:

@@ -122,7 +122,7 @@ def test_bytes_that_begin_no_packet_are_counted_for_none(tmp_path: Path) -> None
     assert lines[-1].startswith(f"{packets}; 73 faults")
     assert decoded(hostile, "--summary").out.splitlines()[1].startswith(f"{packets}, 76,951 bytes")
     made = in_process("decode", hostile, "--tables", str(tmp_path / "tables"))
-    assert f"{packets} on 52 connections" in made.out
+    assert f"{packets}; 52 TCP connections in all" in made.out
 
 
 @pytest.mark.parametrize("packing", [bytes, gzip.compress])
