@@ -74,6 +74,8 @@ NO_PASSWORD: Final = (
 )
 
 SURROGATES: Final = re.compile("[\ud800-\udfff]")
+STEPS: Final = re.compile("\\s*(?:\x1b\\[\\d+m)?↳(?:\x1b\\[0m)?\\s*")
+"""Matches what is before each step in deltalake's errors about storage; on a terminal the arrows are red."""
 """Matches an argument that is not in UTF-8: Python keeps its other bytes as surrogates."""
 TOO_MANY: Final = "unexpected extra argument"
 
@@ -415,7 +417,8 @@ def run_command(arguments: list[str]) -> int:
             first = "make its folder first, or " if isinstance(error, FileNotFoundError) else ""
             complain(f"{where}{error.strerror}; {first}name another")
             return MISUSE
-        complain(f"{where}{error.strerror or error}; {ADVICE.get(error.errno or 0, REPEAT)}")
+        said = error.strerror or STEPS.sub(": ", str(error)).strip()
+        complain(f"{where}{said}; {ADVICE.get(error.errno or 0, REPEAT)}")
         return FINDING
     except Exception as bug:
         if debug:

@@ -151,6 +151,8 @@ def no_capture(source: str) -> UsageError:
             why = "is a folder; name a file in it, or --tables for all of it"
         elif path.is_symlink() and not path.is_file():
             why = "is a link that leads nowhere; name a capture"
+        elif "://" in source:
+            why = "is a URI, which --tables reads"
         elif source != "-" and not path.exists():
             why = "is not a capture, and no file has this name; name a capture"
         elif path.is_file() and not path.stat().st_size:

@@ -84,6 +84,8 @@ def read_source(source: str) -> list[bytes]:
             raise UsageError(
                 f"{quoted(source)} is a folder; name a file in it, or --tables for all of it"
             ) from None
+        if "://" in source:
+            raise UsageError(f"{quoted(source)} is a URI, which --tables reads") from None
         if not why and re.fullmatch(r"\S*\.\w{1,8}", source):
             raise UsageError(f"{quoted(source)}: there is no such file") from None
         raise UsageError(f"{quoted(source)} is neither a file{why} nor bytes: {error}") from None

@@ -280,6 +280,7 @@ def test_where_there_is_no_capture_it_is_said_what_to_do_and_nothing_is_made(tmp
     link.symlink_to("nowhere")
     for path, said in (
         (folder, "is a folder; name a file in it, or --tables for all of it"),
+        ("s3://captures/day.pcap", "is a URI, which --tables reads"),
         (empty, "is empty; name a capture"),
         (link, "is a link that leads nowhere; name a capture"),
         (tmp_path / "none", "and no file has this name; name a capture"),
@@ -287,6 +288,7 @@ def test_where_there_is_no_capture_it_is_said_what_to_do_and_nothing_is_made(tmp
         done = decoded(path, "--summary")
         assert done.status == MISUSE
         assert done.complaint.endswith(said)
+    assert decoded("s3://captures/day.pcap").complaint.endswith("is a URI, which --tables reads")
     for path, said in (
         (folder, "1 file of other kinds; name one to be told what it is"),
         (packed, "it is packed with bzip2: bzip2 -dc IN > OUT unpacks it"),
