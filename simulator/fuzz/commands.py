@@ -229,10 +229,11 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.rate:,.0f} a second of one core"
     )
     yield f"{report.ways:,} {'way' if report.ways == 1 else 'ways'} through the parser"
-    yield (
-        f"at most {report.slowest_s * 1000:,.1f} ms of processor time for one, and {report.memory_mb} MiB of memory, "
-        f"{report.memory_before_mb} of them at the start"
-    )
+    if report.memory_mb:
+        yield (
+            f"at most {report.slowest_s * 1000:,.1f} ms of processor time for one, and {report.memory_mb} MiB of "
+            f"memory, {report.memory_before_mb} of them at the start"
+        )
     yield ""
     width = max(map(len, report.questions))
     for question, count in report.questions.items():

@@ -50,9 +50,14 @@ class Findings:
     Args:
         folder: the folder for the files of the findings, which are written as the findings are made; None to keep the
             findings in memory.
+
+    Raises:
+        UsageError: the folder is a file.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file; name a folder for findings")
         self.folder = folder
         self.first: dict[str, FuzzFinding] = {}
         self.counts: Counter[str] = Counter()
@@ -90,6 +95,8 @@ class Findings:
             count = self.counts[group]
             found.append(f"{group}: {finding.detail} ({count:,} {'time' if count == 1 else 'times'})")
             found.append(f"  {shown(finding.data)}")
+            if note := finding.how.get("note"):
+                found.append(f"  {note}")
             if self.folder is not None:
                 found.append(f"  repeat with: {command(finding, self.folder)}")
         return found

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+WAITING: Final = 10
+"""How many times its limit of processor time a packet may take by the clock: a parser may wait for ever."""
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -28,7 +30,8 @@ class Watch:
     """Stops a parser that takes too long.
 
     Args:
-        limit_s: the limit in seconds of processor time, so that a busy machine does not cause findings.
+        limit_s: the limit in seconds of processor time, so that a busy machine does not cause findings. By the clock,
+            a packet may take WAITING times as long.
 
     packets: the number of packets so far, which the caller increments for each packet.
     """
@@ -37,29 +40,35 @@ class Watch:
         self.limit_s = limit_s
         self.packets = 0
         self._at = -1
-        self._since_s = 0.0
+        self._since_s = self._since_clock_s = 0.0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the parser while the block runs. The block must run in the main thread."""
-        before = signal.signal(signal.SIGPROF, self._look)
+        before = [(number, signal.signal(number, self._look)) for number in (signal.SIGPROF, signal.SIGALRM)]
         tick_s = self.limit_s / 32
         gc.freeze()  # A collection counts as the packet's time: keep it from visiting all older objects.
         signal.setitimer(signal.ITIMER_PROF, tick_s, tick_s)
+        signal.setitimer(signal.ITIMER_REAL, WAITING * tick_s, WAITING * tick_s)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             gc.unfreeze()
-            signal.signal(signal.SIGPROF, before)
+            for number, handler in before:
+                signal.signal(number, handler)
 
     def _look(self, _signal: int, _frame: FrameType | None) -> None:
-        now_s = time.process_time()
+        now_s, clock_s = time.process_time(), time.monotonic()
         if self.packets != self._at:
-            self._at, self._since_s = self.packets, now_s
+            self._at, self._since_s, self._since_clock_s = self.packets, now_s, clock_s
         elif now_s - self._since_s >= self.limit_s:
             self._at = -1
             raise TookTooLong(f"over {self.limit_s:g} s of processor time for one packet")
+        elif clock_s - self._since_clock_s >= WAITING * self.limit_s:
+            self._at = -1
+            raise TookTooLong(f"over {WAITING * self.limit_s:g} s for one packet: it waits for something")
 
 
 @contextmanager

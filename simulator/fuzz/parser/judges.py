@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from mqproto.base.errors import UsageError
+from mqproto.base.foreign import shown
 from mqproto.simulator.edges.trigger.named import find, function
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
@@ -122,7 +123,7 @@ def group_of(error: BaseException) -> str:
 
 def detail_of(error: BaseException) -> str:
     """Return an exception's text on one line."""
-    return " ".join(str(error).split())[:300] or "it says nothing"
+    return shown(" ".join(str(error).split()), 300) or "it says nothing"
 
 
 def find_function(target: str) -> Callable[[bytes], object]:

@@ -20,7 +20,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.findings import Findings, FuzzFinding
 from mqproto.simulator.fuzz.minimise import minimised_packet
 from mqproto.simulator.fuzz.mutations import Mutant, counted
-from mqproto.simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
+from mqproto.simulator.fuzz.parser.bounds import WAITING, Watch, memory_limit
 from mqproto.simulator.fuzz.parser.codec import OwnCodec
 from mqproto.simulator.fuzz.parser.judges import (
     DEFAULT_EXPECTED,
@@ -44,15 +44,14 @@ LARGEST: Final = 4_096
 take up all the time.
 """
 MINIMISE_S: Final = 10.0
-"""The limit, in seconds of processor time, for minimizing a finding."""
+"""The limit, in seconds of processor time, for minimizing a finding. By the clock it is WAITING times as long."""
 HASTE: Final = 8
 """The divisor of the parser's time limit per packet while a finding is minimized."""
 
 UNLIMITED: Final = 2**60
+UNLIMITED_S: Final = 1e6
 OURS: Final = "mqproto.wire"
 """The target for our own codec."""
-FAULTS: Final = (Exception, TookTooLong, SystemExit)
-"""The exceptions that are findings. Ctrl-C is not one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +90,11 @@ class Options:
         return self.program or self.target
 
     @property
+    def watch_s(self) -> float:
+        """The limit of this process's own time for one packet. A program has its own, and may print without end."""
+        return UNLIMITED_S if self.program else self.limit_s
+
+    @property
     def memory_bytes(self) -> int:
         """The memory limit. It is UNLIMITED for a program, because a program would inherit the limit, and many reserve
         more than they use.
@@ -105,7 +109,7 @@ class Report:
     cpu_s: the processor time of this process and its programs, which does not grow if the machine is busy.
     ways: the number of different ways that were taken through the parser.
     slowest_s, slowest: this process's processor time for the slowest packet, and that packet's mutation.
-    memory_mb, memory_before_mb: this process's memory at its peak, and at the start.
+    memory_mb, memory_before_mb: this process's memory at its peak, and at the start. The peak is 0 for a program.
     """
 
     target: str
@@ -150,6 +154,8 @@ def judge_of(options: Options) -> Judge:
     """Return the judge of the target or program."""
     if options.program:
         return Program(options.program, options.limit_s, loop=options.loop)
+    if options.loop:
+        raise UsageError("--loop is about a --program; name one")
     if options.target == OURS:
         return OwnCodec()
     if options.target in TARGETS:
@@ -167,6 +173,10 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
         UsageError: there is no such target, or the target refuses all valid packets.
     """
     fuzzer = Fuzzer(judge_of(options), material_of(options), options)
+    if options.corpus_out is not None:
+        options.corpus_out.mkdir(
+            parents=True, exist_ok=True
+        )  # Whatever is wrong with it is said before the run.
     with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
         fuzzer.run(show)
     return fuzzer.report
@@ -203,7 +213,7 @@ def repeat(finding: FuzzFinding) -> tuple[str, str] | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the finding does not say how to repeat it: {error}") from None
-    judge, watch = judge_of(options), Watch(options.limit_s)
+    judge, watch = judge_of(options), Watch(options.watch_s)
     with watch.watching(), memory_limit(options.memory_bytes):
         return fault(judge, watch, finding.data)
 
@@ -213,7 +223,9 @@ def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
     watch.packets += 1
     try:
         judge.judge_again(data)
-    except FAULTS as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # Such as a panic of Rust, CancelledError, and SystemExit.
         return group_of(error), detail_of(error)
     return None
 
@@ -237,7 +249,7 @@ class Fuzzer:
         self.material = material
         self.options = options
         self.dice = chance(options.seed, "fuzz parser")
-        self.watch = Watch(options.limit_s)
+        self.watch = Watch(options.watch_s)
         self.report = Report(options.name, options.seed, Findings(options.folder), judge.counts)
         self._judge = judge.judge
         self._began_s = self._began_cpu_s = 0.0
@@ -263,7 +275,8 @@ class Fuzzer:
         self.report.seconds = time.monotonic() - self._began_s
         self.report.cpu_s = cpu_s() - self._began_cpu_s
         self.report.ways = len(self._ways)
-        self.report.memory_mb = most_memory_mb()
+        if not self.options.program:
+            self.report.memory_mb = most_memory_mb()
         return self.report
 
     def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
@@ -286,20 +299,28 @@ class Fuzzer:
                 shown_s = now_s
                 show(self._tell())
 
-    def _try(self, mutant: Mutant) -> None:
-        """Try one packet. Keep it if it shows a fault or takes a new way."""
-        report = self.report
+    def _judged(self, mutant: Mutant) -> Hashable:
+        """Return the way that a packet took, or its fault: any exception but Ctrl-C. Rust panics with another."""
         self.watch.packets += 1
-        report.packets += 1
-        report.kinds[mutant.kind] += 1
-        began_s = process_time()
+        self.report.packets += 1
+        self.report.kinds[mutant.kind] += 1
         try:
-            way = self._judge(mutant.data)
-        except FAULTS as error:
+            return self._judge(mutant.data)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._found(mutant, error)
+            return error
+
+    def _try(self, mutant: Mutant) -> None:
+        """Try one packet. Keep it if it takes a new way."""
+        began_s = process_time()
+        way = self._judged(mutant)
+        if isinstance(way, BaseException):
             return
-        if (took_s := process_time() - began_s) > report.slowest_s:
-            report.slowest_s, report.slowest = took_s, f"{counted(len(mutant.data))}: {mutant.name}"
+        if (took_s := process_time() - began_s) > self.report.slowest_s:
+            self.report.slowest_s = took_s
+            self.report.slowest = f"{counted(len(mutant.data))}: {mutant.name}"
         if way not in self._ways:
             self._keep(way, mutant.data)
 
@@ -327,18 +348,9 @@ class Fuzzer:
 
     def _try_seeds(self) -> None:
         """Try the unmutated packets, because it is useless to fuzz a parser that refuses them all."""
-        refused = 0
-        for seed in self.material.seeds:
-            self.watch.packets += 1
-            self.report.packets += 1
-            self.report.kinds["unmutated"] += 1
-            try:
-                way = self.judge.judge(seed)
-            except FAULTS as error:
-                self._found(Mutant("unmutated", "unmutated", seed), error)
-                continue
-            self._ways.add(way)
-            refused += way is not None
+        ways = [self._judged(Mutant("unmutated", "unmutated", seed)) for seed in self.material.seeds]
+        self._ways.update(way for way in ways if not isinstance(way, BaseException))
+        refused = sum(way is not None and not isinstance(way, BaseException) for way in ways)
         if isinstance(self.judge, Foreign | Program) and refused == len(self.material.seeds):
             raise UsageError(
                 f"{self.options.name} refuses every valid packet; is it the right one? "
@@ -393,19 +405,19 @@ class Fuzzer:
         findings.add(FuzzFinding(group, detail, data, how))
 
     def _minimised(self, data: bytes, group: str) -> bytes:
-        end_s = cpu_s() + MINIMISE_S
+        end_cpu_s, end_s = cpu_s() + MINIMISE_S, time.monotonic() + WAITING * MINIMISE_S
 
         def still(data: bytes) -> bool:
-            if cpu_s() > end_s:
+            if cpu_s() > end_cpu_s or time.monotonic() > end_s:
                 return False
             found = fault(self.judge, self.watch, data)
             return found is not None and found[0] == group
 
         # A shorter limit leaves time for more tries, and shows an endless loop just as well. A packet that takes too
         # much memory must stay far beyond the limit when minimised, or it may not show the fault another time.
-        self.watch.limit_s = self.options.limit_s / HASTE
+        self.watch.limit_s = self.options.watch_s / HASTE
         try:
             with memory_limit(2 * self.options.memory_bytes):
                 return minimised_packet(data, still)
         finally:
-            self.watch.limit_s = self.options.limit_s
+            self.watch.limit_s = self.options.watch_s

@@ -144,7 +144,6 @@ def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
     The dictionary is for AFL++ and libFuzzer. It holds the values of fields, and the limits in the rules of their
     layouts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     words: dict[bytes, str] = {}
     for number, packet in enumerate(dict.fromkeys(packets)):
         (folder / f"packet-{number:04}.bin").write_bytes(packet)

@@ -6,6 +6,7 @@ import gc
 import resource
 import signal
 from contextlib import suppress
+from threading import Event
 
 import pytest
 
@@ -24,6 +25,11 @@ def test_what_comes_to_no_end_is_stopped_even_if_it_catches_everything() -> None
         never_ends()
 
 
+def test_what_waits_for_ever_is_stopped() -> None:
+    with Watch(0.02).watching(), pytest.raises(TookTooLong, match=r"0\.2 s .* waits for something"):
+        Event().wait()
+
+
 def test_many_packets_that_take_no_time_each_are_not_stopped() -> None:
     watch = Watch(0.05)
     with watch.watching():
@@ -33,11 +39,11 @@ def test_many_packets_that_take_no_time_each_are_not_stopped() -> None:
 
 
 def test_afterwards_nothing_is_watched_any_more() -> None:
-    before = signal.getsignal(signal.SIGPROF)
+    before = [signal.getsignal(number) for number in (signal.SIGPROF, signal.SIGALRM)]
     with Watch(0.1).watching():
         pass
-    assert signal.getsignal(signal.SIGPROF) == before
-    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert [signal.getsignal(number) for number in (signal.SIGPROF, signal.SIGALRM)] == before
+    assert signal.getitimer(signal.ITIMER_PROF) == signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_garbage_is_not_looked_for_among_what_was_there_before() -> None:

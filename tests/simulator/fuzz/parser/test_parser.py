@@ -39,11 +39,16 @@ def exit_early(data: bytes) -> None:
         raise SystemExit(3)
 
 
+def panic(data: bytes) -> None:
+    """A target that fails beyond Exception, as a panic of Rust does."""
+    raise BaseException(data[:0])
+
+
 def forgetful(data: bytes) -> None:
     """A target that fails once: its result depends on earlier calls."""
     SEEN.append(data)
     if len(SEEN) == 50:
-        raise KeyError
+        raise KeyError("\x1b[31mred")
 
 
 def target(name: str) -> str:
@@ -120,8 +125,9 @@ def test_a_parser_that_comes_to_no_end_is_stopped_and_is_a_finding(monkeypatch: 
     assert repeat(finding) == (finding.group, finding.detail)
 
 
-def test_a_parser_that_ends_the_process_does_not_end_the_fuzzer() -> None:
-    assert only(run(target("exit_early"))).group.startswith("SystemExit")
+@pytest.mark.parametrize(("name", "kind"), [("exit_early", "SystemExit"), ("panic", "BaseException")])
+def test_a_parser_that_ends_the_process_does_not_end_the_fuzzer(name: str, kind: str) -> None:
+    assert only(run(target(name))).group.startswith(kind)
 
 
 def test_what_fails_with_the_unmutated_packet_is_found_first() -> None:
@@ -147,8 +153,10 @@ def test_it_ends_after_the_seeds_if_there_may_be_no_more_packets() -> None:
 
 def test_a_finding_that_does_not_show_again_says_so() -> None:
     SEEN.clear()
-    finding = only(run(target("forgetful"), packets=100))
-    assert "did not show again" in finding.how["note"]
+    report = run(target("forgetful"), packets=100)
+    finding = only(report)
+    assert "did not show again" in report.findings.lines()[-1]
+    assert finding.detail == r"'\x1b[31mred'"
     assert repeat(finding) is None
 
 
