@@ -56,6 +56,7 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
             stdin=given,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            process_group=0,
             preexec_fn=lambda: trace(TRACE_ME, 0, None, None),
         )
         timer = threading.Timer(limit_s, process.kill)
@@ -72,7 +73,8 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             timer.cancel()
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return place
 

@@ -6,16 +6,21 @@ way, a crash ends that process and not the fuzzer.
 
 from __future__ import annotations
 
+import os
 import re
+import selectors
 import shlex
-import shutil
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Final
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import IO, Final
 
 from mqproto.base.errors import UsageError
+from mqproto.base.foreign import shown
 from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
@@ -34,6 +39,10 @@ NO_END: Final = 1_000
 """The status that stands for a program that had to be killed; no program ends with it."""
 BLOCK: Final = 64
 """The number of packets that one process gets if the program reads in a loop."""
+LONGEST: Final = 2**20
+"""The number of bytes that are kept of what a program prints: it may print without end."""
+CRASHES: Final = {128 + number: -number for number in (4, 6, 7, 8, 11)}
+"""The statuses with which a shell reports SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, and what they stand for."""
 
 
 class Program:
@@ -48,7 +57,7 @@ class Program:
             with a byte: 0 to accept it, or another to refuse it.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: the system cannot run this program.
     """
 
     def __init__(self, command: str, limit_s: float, *, loop: bool = False) -> None:
@@ -56,11 +65,14 @@ class Program:
             self.arguments = shlex.split(command)
         except ValueError as error:
             raise UsageError(f"--program {command!r}: {error}") from None
-        if not self.arguments or shutil.which(self.arguments[0]) is None:
-            raise UsageError(f"--program {command!r}: there is no such program; give its path")
         self.limit_s = limit_s
         self.block = BLOCK if loop else 1
         self.counts: Counter[str] = Counter()
+        try:
+            with self._start() as process:
+                process.kill()
+        except (OSError, IndexError) as error:
+            raise UsageError(f"--program {command!r}: {error}; give the path of a program") from None
 
     def judge(self, data: bytes) -> Hashable:
         [way] = self.judge_all([data])
@@ -92,16 +104,19 @@ class Program:
         ended = self._run(packets)
         if self._is_well(ended):
             return self._ways(packets, ended)
-        # A program that answers at once has told how many it read. For others, find this by bisection.
-        read = len(ended.stdout) if self.block > 1 else 0
-        too_many = read + 1 if 0 < read < len(packets) else len(packets)
+        # A program that answers at once has told how many it read, unless it prints something else. Check that first.
+        read, too_many, answered = 0, len(packets), len(ended.stdout)
+        guesses = [answered + 1, answered]
         while too_many - read > 1:
-            middle = (read + too_many) // 2
+            middle = guesses.pop() if guesses else (read + too_many) // 2
+            if not read < middle < too_many:
+                continue
             if self._is_well(self._run(packets[:middle])):
                 read = middle
             else:
                 too_many = middle
-        ways = [answer or None for answer in ended.stdout[:read].ljust(read, b"\0")]
+        answers = ended.stdout if answered == read else bytes(read)
+        ways: list[Hashable] = [answer or None for answer in answers]
         try:
             if self.block > 1:
                 self.judge_again(packets[read])
@@ -111,19 +126,36 @@ class Program:
         return [*ways, None]
 
     def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
-        """Run the program with these packets. The returned status is NO_END if the program had to be killed."""
-        try:
-            return subprocess.run(
-                self.arguments,
-                input=self._input(packets),
-                capture_output=True,
-                timeout=self.limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            return subprocess.CompletedProcess(
-                self.arguments, NO_END, error.stdout or b"", error.stderr or b""
-            )
+        """Run the program with these packets; at the end, kill its process group, with whatever it has started.
+
+        The returned status is NO_END if the program, or a holder of its output, had to be killed.
+        """
+        output, errors = bytearray(), bytearray()
+        end_s = time.monotonic() + self.limit_s
+        with TemporaryFile() as given, selectors.DefaultSelector() as pipes:
+            given.write(self._input(packets))
+            given.seek(0)
+            with self._start(given) as process:
+                for pipe, said in ((process.stdout, output), (process.stderr, errors)):
+                    pipes.register(pipe, selectors.EVENT_READ, said)  # type: ignore[arg-type]
+                while pipes.get_map() and (remaining_s := end_s - time.monotonic()) > 0:
+                    for key, _ in pipes.select(remaining_s):
+                        part = os.read(key.fd, LONGEST)
+                        key.data.extend(part[: LONGEST - len(key.data)])
+                        if not part:
+                            pipes.unregister(key.fileobj)
+                status = NO_END
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(max(0, end_s - time.monotonic())) if not pipes.get_map() else NO_END
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(
+            self.arguments, CRASHES.get(status, status), bytes(output), bytes(errors)
+        )
+
+    def _start(self, given: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.arguments, stdin=given, stdout=pipe, stderr=pipe, process_group=0)
 
     def _input(self, packets: Sequence[bytes]) -> bytes:
         if self.block == 1:
@@ -148,7 +180,7 @@ class Program:
             where = FRAME.search(words)
             raise Broken("sanitizer", report[0], f"{report[1] or report[2]} in {where[1] if where else '?'}")
         # Numbers are offsets and sizes, which would make each packet a way of its own.
-        first = re.sub(r"\d+", "", words.partition("\n")[0])
+        first = shown(re.sub(r"\d+", "", words.partition("\n")[0]))
         if status < 0:
             name, said = signal.Signals(-status).name, f"its last words: {words[-200:].strip() or 'none'}"
             if place := where_it_died(self.arguments, self._input(packets), -status, self.limit_s):

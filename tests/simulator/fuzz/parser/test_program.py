@@ -53,11 +53,13 @@ def test_a_status_says_whether_it_reads_or_refuses(tmp_path: Path) -> None:
             "sanitizer: shift exponent  in ?",
         ),
         ("time.sleep(60)", "no end"),
+        ("while True: os.write(1, bytes(65536))", "no end"),
+        ("sys.exit(128 + 11)", "signal: SIGSEGV"),
     ],
 )
 def test_what_ends_it_otherwise_is_a_finding(text: str, group: str, tmp_path: Path) -> None:
     with pytest.raises(Broken) as broken:
-        Program(program(tmp_path, text), 20 if "sleep" not in text else 0.3).judge_again(b"")
+        Program(program(tmp_path, text), 0.3 if "60" in text or "while" in text else 20).judge_again(b"")
     assert broken.value.group == group
 
 
@@ -65,7 +67,24 @@ def test_a_program_that_reads_nothing_is_no_finding() -> None:
     assert Program("true", 20).judge(bytes(200_000)) is None
 
 
-@pytest.mark.parametrize("command", ["", "no-such-program", "'"])
+def test_a_loop_that_prints_without_end_is_a_finding(tmp_path: Path) -> None:
+    command = looping(tmp_path, "while size: os.write(1, bytes(65536))")
+    report = fuzz_parser(Options(program=command, loop=True, limit_s=0.1, packets=1, seconds=0.1))
+    assert list(report.findings.first) == ["no end"]
+
+
+def test_what_a_program_leaves_behind_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(alive := tmp_path / "alive")
+    held = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+    text = f"alive = open({os.fspath(alive)!r}, 'w')\nos.fork() or (time.sleep(30), alive.write('still'))"
+    with pytest.raises(Broken, match="not ended"):
+        Program(program(tmp_path, text), 0.3).judge_again(b"")
+    os.set_blocking(held, True)
+    assert os.read(held, 5) == b"", "nobody holds its other end"
+    os.close(held)
+
+
+@pytest.mark.parametrize("command", ["", "no-such-program", "'", __file__, os.devnull])
 def test_a_program_that_is_none_is_refused_by_name(command: str) -> None:
     with pytest.raises(UsageError, match="--program"):
         Program(command, 1)
@@ -124,7 +143,7 @@ def test_one_process_reads_a_block_and_answers_each_with_a_byte(tmp_path: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("answer", ["", "os.write(1, data)"])
+@pytest.mark.parametrize("answer", ["", "os.write(1, data)", "os.write(1, b'ok ')", "os.write(1, bytes(99))"])
 @pytest.mark.parametrize("bad", [{0}, {63}, {31, 32}, {1, 2, 62}])
 @pytest.mark.parametrize(
     ("does", "group"),
