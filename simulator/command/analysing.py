@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -17,8 +17,6 @@ from mqproto.simulator.base.screen import redrawn, wide_console
 
 if TYPE_CHECKING:
     from mqproto.captures.pipeline.engines.progress import Progress
-
-MEGABYTE: Final = 1_000_000
 
 
 class ProgressLine:
@@ -48,10 +46,7 @@ class ProgressLine:
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """Return the current line: stage, ranges, packets, and the rate in MB/s since the stage began.
-
-        If there is no rate, the line has the duration of the stage so far instead.
-        """
+        """Return the current line: the stage, how much of it is done, and its duration so far."""
         progress = self._progress
         if progress is None:
             return ""
@@ -59,10 +54,4 @@ class ProgressLine:
         words = [progress.stage]
         if progress.total:
             words.append(f"{progress.done:,} of {progress.total:,}")
-        if progress.packets:
-            words.append(f"{progress.packets:,} packets")
-        if progress.size_bytes and passed_s > 0:
-            words.append(f"{progress.size_bytes / passed_s / MEGABYTE:,.0f} MB/s")
-        else:
-            words.append(f"{passed_s:.0f} s")
-        return "  ".join(words)
+        return "  ".join([*words, f"{passed_s:.0f} s"])

@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import IO, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-Count = Callable[[int, int], None]
-"""A function that a task calls with the numbers of packets and bytes that it has processed since the last call."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 """Options for packing batches: on its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
 AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
@@ -41,17 +39,6 @@ COLLECTED_OBJECTS: Final = 1_000_000
 
 The objects are rows, and searching them for cycles took a fifth of the task's time.
 """
-
-
-class Inbox(Protocol):
-    """The rows that earlier tasks have sent to this task's bucket."""
-
-    def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one exchange, in the order of the numbers of the tasks that sent them.
-
-        The rows of one task come in the order in which it sent them. Exchanges are taken in the order of the stage's
-        `reads`, because they arrive one after another; others are skipped.
-        """
 
 
 class Entry(NamedTuple):
@@ -113,13 +100,6 @@ def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
     return dict(found)
 
 
-Function = Callable[[T, Inbox, Outbox, Count], R]
-"""The function of a stage, called for each task.
-
-If a task is repeated, it sends the same rows and leaves the same parts.
-"""
-
-
 def pack(rows: pa.RecordBatch) -> pa.Buffer:
     """Return a batch packed for transfer."""
     rows = pa.RecordBatch.from_arrays([*map(_own, rows.columns)], rows.schema.names)
@@ -143,8 +123,10 @@ def unpack(packed: Any) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-class OrderedInbox:
-    """Batches that arrive one after another, exchange by exchange, in the order in which they are read.
+class Inbox:
+    """The rows that earlier tasks have sent to this task's bucket.
+
+    They arrive one after another, exchange by exchange, in the order of the stage's `reads`.
 
     Args:
         batches: packed batches, each with the place of its exchange in `reads`.
@@ -157,7 +139,11 @@ class OrderedInbox:
         self._next: tuple[int, Any] | None = None
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """See Inbox."""
+        """Yield the rows of one exchange, in the order of the numbers of the tasks that sent them.
+
+        The rows of one task come in the order in which it sent them. Exchanges are taken in the order of `reads`;
+        others are skipped.
+        """
         place = self._reads.index(exchange)
         assert place > self._place, f"{exchange} is taken once, in the order of {self._reads}"
         self._place = place
@@ -173,6 +159,13 @@ class OrderedInbox:
             (at, packed), self._next = self._next, None
             if at == place:
                 yield unpack(packed)
+
+
+Function = Callable[[T, Inbox, Outbox], R]
+"""The function of a stage, called for each task.
+
+If a task is repeated, it sends the same rows and leaves the same parts.
+"""
 
 
 @dataclass(slots=True)

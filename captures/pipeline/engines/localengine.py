@@ -25,7 +25,7 @@ from mqproto.captures.pipeline.engines.engine import (
     Engine,
     Entry,
     Function,
-    OrderedInbox,
+    Inbox,
     Outbox,
     buckets_of,
     collecting_seldom,
@@ -52,12 +52,10 @@ class Sent(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of a task: its result, and the packets and bytes that it counted."""
+    """The outcome of a task: its result, and the batches that it has sent."""
 
     result: Any
     entries: list[Entry]
-    packets: int
-    size_bytes: int
 
 
 Waiting = list[tuple[int, str, Entry]]
@@ -176,11 +174,9 @@ class LocalEngine(Engine):
         return found
 
     def _carried_out(self, stage: str, work: _Work, tasks: Mapping[int, T]) -> Iterator[Done]:
-        packets = size_bytes = 0
         self._listener(Progress(stage, 0, len(tasks)))
         for number, done in enumerate(self._every(work, list(tasks.items())), 1):
-            packets, size_bytes = packets + done.packets, size_bytes + done.size_bytes
-            self._listener(Progress(stage, number, len(tasks), packets, size_bytes))
+            self._listener(Progress(stage, number, len(tasks)))
             yield done
 
     def _every(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
@@ -235,19 +231,13 @@ def _stage(path: str) -> tuple[Function[Any, Any], Sequence[str]]:
 def _carry_out(
     function: Function[T, R], task: T, bucket: int, reads: Sequence[str], waiting: Waiting, folder: Path
 ) -> Done:
-    counts = [0, 0]
-
-    def count(packets: int, size_bytes: int) -> None:
-        counts[0] += packets
-        counts[1] += size_bytes
-
     path = folder / str(bucket)
     with naming(str(task)), collecting_seldom(), path.open("wb") as file:
         outbox = Outbox(bucket, file)
-        result = function(task, OrderedInbox(reads, _batches(waiting)), outbox, count)
+        result = function(task, Inbox(reads, _batches(waiting)), outbox)
     if not outbox.entries:
         path.unlink()
-    return Done(result, outbox.entries, *counts)
+    return Done(result, outbox.entries)
 
 
 def _batches(waiting: Waiting) -> Iterator[tuple[int, Any]]:

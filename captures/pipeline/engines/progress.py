@@ -13,14 +13,11 @@ class Progress:
     stage: what is being done, in words.
     done, total: how many ranges, or other units that the stage counts, are done, and how many there are; a total of 0
         means that the total is unknown.
-    packets, size_bytes: how many packets and bytes were read since the stage began.
     """
 
     stage: str
     done: int = 0
     total: int = 0
-    packets: int = 0
-    size_bytes: int = 0
 
 
 Listener = Callable[[Progress], None]

@@ -16,7 +16,7 @@ from itertools import groupby, repeat
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from pyspark import StorageLevel
+from pyspark import Accumulator, StorageLevel
 from pyspark.sql import (
     DataFrame,
     SparkSession,
@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from mqproto.captures.pipeline.engines.engine import (
     Engine,
     Function,
-    OrderedInbox,
+    Inbox,
     Outbox,
     collecting_seldom,
     pickled,
@@ -35,7 +35,7 @@ from mqproto.captures.pipeline.engines.engine import (
 )
 from mqproto.captures.pipeline.engines.failures import naming
 from mqproto.captures.pipeline.engines.progress import Listener, nobody
-from mqproto.captures.pipeline.engines.tally import Tally, context_of, reported
+from mqproto.captures.pipeline.engines.tally import context_of, reported
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -132,7 +132,7 @@ class _Stage:
 
     function: Function[Any, Any]
     reads: tuple[str, ...]
-    tally: Tally | None
+    tally: Accumulator[int] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_modules()
@@ -148,17 +148,13 @@ class _Stage:
         with tempfile.SpooledTemporaryFile(BATCH_BYTES, prefix="mqproto-rows-") as file:
             with naming(str(task)), collecting_seldom():
                 outbox = Outbox(bucket, file)
-                result = self.function(task, OrderedInbox(self.reads, batches), outbox, self._count)
+                result = self.function(task, Inbox(self.reads, batches), outbox)
             if self.tally is not None:
-                self.tally.add(ranges=1)
+                self.tally.add(1)
             file.seek(0)
             for entry in outbox.entries:
                 yield _sent((*entry[:4], file.read(entry.size)))
             yield _sent((RESULT, bucket, bucket, 0, pickled((result, outbox.buckets))))
-
-    def _count(self, packets: int, size_bytes: int) -> None:
-        if self.tally is not None:
-            self.tally.add(packets=packets, size_bytes=size_bytes)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Any]]:

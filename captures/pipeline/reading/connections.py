@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mqproto.captures.framing import StreamCount
 from mqproto.captures.packets import Totals
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import (
     CLOSED_STREAMS,
     FOUND_ROWS,
@@ -92,12 +92,12 @@ class ConnectionsRead:
 
 
 def read_connections(
-    all_series: Mapping[str, ReadSeries], task: ConnectionsTask, inbox: Inbox, outbox: Outbox, count: Count
+    all_series: Mapping[str, ReadSeries], task: ConnectionsTask, inbox: Inbox, outbox: Outbox
 ) -> ConnectionsRead:
     """Read the connections of a bucket; save the open ones, and append the rows that only the end reveals."""
     series, bucket = all_series[task.series], task.bucket
     pairs = saved_pairs(series.open_pairs, bucket, series.addresses.count)
-    flows, parts, sink = Flows(pairs), SegmentParts(series.apart), _Sink(series, outbox, count)
+    flows, parts, sink = Flows(pairs), SegmentParts(series.apart), _Sink(series, outbox)
     for rows in inbox.take(SEGMENTS):
         for part in parts.take(rows):
             sink.put(flows.read(part), series.end - 1)
@@ -118,11 +118,10 @@ def read_connections(
 class _Sink:
     """Puts packets into the ranges in which they become readable, and counts them."""
 
-    def __init__(self, series: ReadSeries, outbox: Outbox, count: Count) -> None:
+    def __init__(self, series: ReadSeries, outbox: Outbox) -> None:
         self.read = ConnectionsRead()
         self._series = series
         self._outbox = outbox
-        self._count = count
 
     def put(self, packets: Packets, last: int) -> None:
         """Put packets into their ranges; `last` is the range for packets that only the capture's end reveals."""
@@ -140,7 +139,6 @@ class _Sink:
                 self.read.rows[place] += end - first
                 self.read.framed[place] += framed
                 self._outbox.put(FOUND_ROWS, series.addresses.range(place), rows)
-                self._count(framed, 0)
 
     def close(self, exchange: str, bucket: int, seen: Iterable[StreamCount], totals: Totals) -> None:
         """Send streams that are over to an exchange, and add them to the totals."""

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqproto.captures.net.ip import Datagram, Fragment, IpReader
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox, pickled
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox, pickled
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS
 from mqproto.captures.pipeline.tables.kept import decoded, encoded
 
@@ -76,7 +76,7 @@ class FragmentsJoined:
     waiting_count: int
 
 
-def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
+def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox) -> FragmentsJoined:
     """Report which packets wait for fragments before each range that has fragments, and at the end."""
     ip = waiting_packets(task.before)
     waiting: dict[int, bytes] = {}

@@ -29,7 +29,7 @@ from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, signed
 from mqproto.captures.net.taps import FRAME_LIMIT
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment
 from mqproto.captures.packets import Totals, content_of
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.source.files import CaptureFile, frames_in, look_at, readable_frames
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.source.storage import opened, place_of, whole
@@ -176,7 +176,7 @@ class _Half:
         return self._first + bisect_left(self._ends, self._count)
 
 
-def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged:
+def merge(task: MergeTask, inbox: Inbox, outbox: Outbox) -> Merged:
     """Merge two halves into one capture.
 
     Raises:
@@ -200,8 +200,6 @@ def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged
                 table.write(np.array(rows, ORIGIN).tobytes())
                 rows.clear()
         table.write(np.array(rows, ORIGIN).tobytes())
-    for each in (*one, *other):
-        count(0, each.size_bytes)
     return Merged(
         look_at(task.store.path(task.name)),
         task.store.path(origins),

@@ -15,7 +15,7 @@ from mqproto.captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
 from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import SYN
 from mqproto.captures.packets import Totals
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SEGMENTS, Addresses
 from mqproto.captures.pipeline.reading.carrying import carried
 from mqproto.captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
@@ -97,7 +97,7 @@ class RangeRead:
     dropped: Dropped = field(default_factory=Dropped)
 
 
-def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
+def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox) -> list[RangeRead]:
     """Read ranges, and hand on the results.
 
     Raises:
@@ -109,7 +109,6 @@ def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> l
         for place in task.places:
             result = _read(task, place, source.data, outbox)
             results.append(result)
-            count(0, place.reading.end - place.reading.start)
     return results
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import CLOSED_STREAMS, FOUND_ROWS, OPEN_STREAMS
 from mqproto.captures.pipeline.reading.halves import Origins, origins_at
 from mqproto.captures.pipeline.reading.reading import Place
@@ -93,12 +93,11 @@ def write(
     task: WriteTask | StreamsTask,
     inbox: Inbox,
     outbox: Outbox,
-    count: Count,
 ) -> list[Part]:
     """Write the part files for a range of the capture, or for a bucket of streams."""
     if isinstance(task, StreamsTask):
         return write_streams(all_series[task.series], task, inbox)
-    return [write_packets(all_series[task.series], task, inbox, count)]
+    return [write_packets(all_series[task.series], task, inbox)]
 
 
 def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[Part]:
@@ -117,12 +116,10 @@ def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[
     return parts
 
 
-def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
+def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox) -> Part:
     """Write the part file for a range of the capture."""
     table = _sorted(pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND))
-    part = task.store.write_part(task.name, _numbered(series, task, table))
-    count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
-    return part
+    return task.store.write_part(task.name, _numbered(series, task, table))
 
 
 def _sorted(table: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from mqproto.captures.decode.names import Names
 from mqproto.captures.files.frame import CaptureError
-from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Engine, Function, Inbox, Outbox
 from mqproto.captures.pipeline.reading import writing
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SEGMENTS
 from mqproto.captures.pipeline.reading.connections import ConnectionsTask, read_connections
@@ -470,11 +470,9 @@ class _Job:
             work.parts.append(self._run.store.write_part(name, work.captures_table()))
 
 
-def scan(range_bytes: int, task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Reading]:
+def scan(range_bytes: int, task: ScanTask, inbox: Inbox, outbox: Outbox) -> list[Reading]:
     """Find the ranges of a file."""
-    found = readings(task.file, range_bytes)
-    count(0, task.file.size_bytes)
-    return found
+    return readings(task.file, range_bytes)
 
 
 def _read_tasks(work: Work) -> Iterable[tuple[int, ReadTask]]:

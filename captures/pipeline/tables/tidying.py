@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.tables.parts import Part, Store, parquet_table
 
 PARTS: Final = 32
@@ -54,8 +54,7 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
             yield from (group for group in together if len(group) > 1)
 
 
-def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
+def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox) -> Part:
     """Merge parts into one."""
     rows = pa.concat_tables(parquet_table(task.store.path(name)) for name in task.names)
-    done(rows.num_rows, 0)
     return task.store.write_part(task.name, rows)

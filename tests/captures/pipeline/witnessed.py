@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import mqproto.captures.pipeline.engines.sparkengine
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
 
 KILLED_STAGE = "writing packets"
@@ -57,13 +57,13 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
         def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             deadly = kill and stage == KILLED_STAGE
 
-            def witnessed(task: Any, inbox: Inbox, outbox: Outbox, count: Count) -> Any:
+            def witnessed(task: Any, inbox: Inbox, outbox: Outbox) -> Any:
                 import construct
                 from pyspark import TaskContext
 
                 import mqproto.captures
 
-                result = function(task, inbox, outbox, count)
+                result = function(task, inbox, outbox)
                 context = TaskContext.get()
                 assert context is not None
                 # A worker is a fork of a daemon, and the executor has started that.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sessions.connections import Origins
 from mqproto.captures.decode.ways import Ways
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.stages.facts import Losses
 from mqproto.captures.pipeline.stages.messages.offsets import Ahead
 from mqproto.captures.pipeline.stages.messages.watermark import Watermark
@@ -150,7 +150,7 @@ class Done:
     open: Found = field(default_factory=Found)
 
 
-Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
+Stage = Callable[[Context, Task, Inbox, Outbox], Done]
 
 
 class Out:

@@ -18,7 +18,7 @@ from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net.recent import KEPT_COUNT, LONGEST_BYTES, NEAR_COUNT, is_damaged
 from mqproto.captures.net.tcp import Endpoint
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.stages.schema import FINDINGS, finding_row
 from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, read
 from mqproto.captures.pipeline.stages.tasks.context import FINDING_ROWS, OPEN, Context, Done, Task, opened
@@ -39,7 +39,7 @@ PLACED_FINDINGS: Final = packets.FINDINGS.schema
 """Findings with the place of the packet that each is about: the packet's file, its last frame, and its first offset."""
 
 
-def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
     """Write all findings about the packets of a part, together with the places of these packets."""
     done = Done()
     settled, left = (list(inbox.take(name)) for name in READ)
@@ -61,7 +61,6 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
             rows = pa.Table.from_pylist(told, schema=FINDINGS)
         rows = _placed(rows, places)
         found.parts.append(context.part("findings", stage, task.number, rows))
-        count(rows.num_rows, 0)
     return done
 
 

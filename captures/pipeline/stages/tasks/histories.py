@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.source.octets import Mask
 from mqproto.captures.pipeline.stages.messages import (
     clocks,
@@ -145,7 +145,6 @@ def follow(
     task: Task,
     inbox: Inbox,
     outbox: Outbox,
-    count: Count,
     *,
     checks: bool = True,
     tells: bool = True,
@@ -166,7 +165,6 @@ def follow(
         stages = grouping.MessageStages(*first, *(_tellers(context) if tells else (clock,)))
         for batch in () if rows is None else rows.to_batches(BATCH_ROWS):
             out.add(stages.take(batch))
-            count(batch.num_rows, 0)
         out.add(stages.finish())
         out.finish()
         if not tells:

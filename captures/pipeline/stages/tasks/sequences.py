@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.stages.sequences import sequences
 from mqproto.captures.pipeline.stages.tasks import histories
 from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_text, in_order
@@ -25,7 +25,7 @@ READ: Final = (SEQUENCE_ROWS, opened(SEQUENCE_ROWS))
 """The exchanges that `judge` reads."""
 
 
-def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
     """Judge the sequences of a bucket."""
     done = Done()
     settled, left = outs(context, task, done, SEQUENCES, outbox)
@@ -42,7 +42,6 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
     def take(out: Out, exchange: str) -> None:
         for rows in in_order(inbox.take(exchange)):
             add(out, stage.take(rows))
-            count(rows.num_rows, 0)
 
     stage = context.resumed(SEQUENCES, sequences.SequenceStage, task.number) or sequences.SequenceStage()
     stage.know(context.losses)

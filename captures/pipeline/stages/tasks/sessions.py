@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from mqproto.captures.decode.ways import Ways
 from mqproto.captures.net.direction import Ending
-from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.engine import Inbox, Outbox
 from mqproto.captures.pipeline.stages.facts import losses_of, talks_of
 from mqproto.captures.pipeline.stages.messages import grouping, subjects
 from mqproto.captures.pipeline.stages.messages.watermark import WAITS
@@ -59,7 +59,7 @@ READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
 """The exchanges that `judge` reads."""
 
 
-def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
     """Send the packets of a part to their connections.
 
     The last task sends the endings of the connections' streams.
@@ -78,7 +78,6 @@ def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
         shaken = pc.is_in(batch.column("kind"), pa.array(directory.HANDSHAKE))
         found.handshakes.append(batch.select(directory.HANDSHAKE_COLUMNS).filter(shaken))
         found.places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
-        count(batch.num_rows, 0)
     facts.send()
     return done
 
@@ -96,7 +95,7 @@ def _share_endings(context: Context, outbox: Outbox) -> None:
     left.send()
 
 
-def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
     """Judge the connections of a bucket."""
     done = Done()
     settled, left = outs(context, task, done, SESSIONS, outbox)
@@ -121,7 +120,6 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Cou
         for rows in pieces(inbox.take(facts)):
             related.add(rows.select(RELATED))
             add(out, stage.take(rows.select(sessions.COLUMNS)))
-            count(rows.num_rows, 0)
         for rows in inbox.take(ended):
             stage.end(rows)
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mqproto.captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox, pack, unpack
+from mqproto.captures.pipeline.engines.engine import Engine, Inbox, Outbox, pack, unpack
 from mqproto.captures.pipeline.engines.failures import JobError
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
@@ -37,20 +37,19 @@ class Putting:
         return f"a task with {len(self.puts)} batches"
 
 
-def put(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> int:
+def put(task: Putting, inbox: Inbox, outbox: Outbox) -> int:
     """A stage that puts the rows of its tasks into exchanges."""
     for exchange, bucket, values in task.puts:
         outbox.put(exchange, bucket, pa.record_batch({"value": pa.array(values, pa.int64())}))
-    count(len(task.puts), 0)
     return sum(len(values) for _, _, values in task.puts)
 
 
-def take(task: Sequence[str], inbox: Inbox, outbox: Outbox, count: Count) -> dict[str, list[list[int]]]:
+def take(task: Sequence[str], inbox: Inbox, outbox: Outbox) -> dict[str, list[list[int]]]:
     """A stage whose tasks return the rows that they have taken from some exchanges."""
     return {name: [batch["value"].to_pylist() for batch in inbox.take(name)] for name in task}
 
 
-def fail(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> None:
+def fail(task: Putting, inbox: Inbox, outbox: Outbox) -> None:
     """A stage in which one task fails."""
     if len(task.puts) == 1:
         raise ValueError("no such packet")
@@ -70,7 +69,7 @@ class Who(NamedTuple):
     part: int | None
 
 
-def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
+def who(task: int, inbox: Inbox, outbox: Outbox) -> Who:
     """A stage in which each task returns a `Who`."""
     context = TaskContext.get()
     part = None if context is None else context.partitionId()

@@ -50,20 +50,20 @@ def test_all_that_listens_listens_on_this_machine_alone(spark: SparkSession) -> 
     assert processes.listening(os.getpid()) <= LOOPBACK
 
 
-def test_a_listener_hears_of_the_begin_and_of_all_that_workers_counted(spark: SparkSession) -> None:
+def test_a_listener_hears_of_the_begin_and_of_all_that_workers_have_done(spark: SparkSession) -> None:
     heard: list[Progress] = []
     with reported(spark, "reading", 4, heard.append) as tally:
         assert tally is not None
 
         def count(batches: Batches) -> Batches:
             for batch in batches:
-                tally.add(ranges=1, packets=batch.num_rows, size_bytes=100)
+                tally.add(1)
                 yield batch
 
         spark.range(0, 40, 1, 4).mapInArrow(count, "id long").collect()
     assert heard[0] == Progress("reading", 0, 4)
-    assert heard[-1] == Progress("reading", 4, 4, packets=40, size_bytes=400)
-    assert [one.packets for one in heard] == sorted(one.packets for one in heard)
+    assert heard[-1] == Progress("reading", 4, 4)
+    assert [one.done for one in heard] == sorted(one.done for one in heard)
 
 
 def test_a_session_that_is_there_is_taken_and_left_there(spark: SparkSession, tmp_path: Path) -> None:
