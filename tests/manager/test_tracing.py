@@ -10,9 +10,10 @@ import pytest
 from mqproto.base.moment import Moment
 from mqproto.manager.outcomes import report_label
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.wire import NULL_GUID, Guid, MessageClass, UserMessage, guid_text
+from mqproto.session import Remote
+from mqproto.wire import NULL_GUID, Guid, MessageClass, UserMessage, encode_packet, guid_text
 from tests.examples import a_debug_header, a_user_message
-from tests.observing import arrive, bodies, kept, messages, publish
+from tests.observing import arrive, bodies, brought, kept, messages, publish
 from tests.pair import Net, at, chain, guid_of, queue
 
 NOTES, ORDERS = queue("notes", 17, transactional=False), queue("orders")
@@ -158,17 +159,12 @@ def test_a_label_tells_the_time_in_the_words_of_the_abnf_whatever_the_locale(utc
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.9")
-def test_a_target_queue_that_has_no_format_name_is_shown_as_empty() -> None:
-    net = a_traced_chain()
-    message = a_user_message(
-        source=guid_of("a"),
-        destination_manager=NULL_GUID,
-        destination=r"TCP:no address\q",
-        trace_queue=guid_of("trace"),
-    )
-    arrive(net, "b", message)
-    net.pass_ms(1_000)
-    [(_, body)] = reports(net)
-    found = RECEIVED.fullmatch(body)
-    assert found is not None
-    assert found["queue"] == ""
+@pytest.mark.parametrize(("name", "known", "targets"), [("q", True, [""]), ("r", True, []), ("q", False, [])])
+def test_only_what_is_taken_from_a_neighbour_is_reported(name: str, known: bool, targets: list[str]) -> None:
+    net = a_traced_chain(QueueDeclaration("q", 18, strangers=True))
+    there: dict[str, Any] = {"destination_manager": NULL_GUID, "destination": rf"TCP:no address\{name}"}
+    message = a_user_message(source=guid_of("a"), trace_queue=guid_of("trace"), **there)
+    brought(net, "b", encode_packet(message), Remote("a", guid_of("a"), known))
+    net.run()
+    found = [RECEIVED.fullmatch(body) for _, body in reports(net)]
+    assert [one["queue"] for one in found if one] == targets, "what has no format name is shown as empty"

@@ -194,13 +194,12 @@ class Arrivals:
             if (new := self._without_duplicates(run, head, remote, now, is_ours=is_ours)) is None:
                 return
             run = new
-        if not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven:
-            self._tracing.received(run.message, now)
         if take is rules.Take.CONFIRM:
             if self._confirmations.take(run.message, packet, remote, now):
                 return
             ruling, _, queue = self.judge(run, 0, remote, confirms=False)
             take = ruling.take
+        refused_count = self.refusing.count
         if take is rules.Take.PASS_ON:
             self.forward(run, head, remote, now)
         elif queue is None or take is rules.Take.REFUSE:
@@ -209,6 +208,9 @@ class Arrivals:
             self._inserting.let_in(queue, run, remote, now)
         elif take is rules.Take.IN_SEQUENCE or self._is_known(queue.queue, queue.name, run, remote):
             self.in_sequence.arrived(queue, run, remote, now)
+        traced = not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven
+        if traced and self.refusing.count == refused_count:  # 3.1.5.8.2: what is refused is disregarded.
+            self._tracing.received(run.message, now)
 
     def _refuse(self, run: Run, ruling: rules.Ruling, remote: Remote, now: Moment) -> None:
         """End a message here, unless it is a copy of a message that ended earlier."""
