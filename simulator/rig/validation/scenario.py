@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.base.strict import strictly
 from mqproto.simulator.rig.load.validator import Cue
 
 STAGES: Final[dict[str, str]] = {
@@ -42,6 +43,8 @@ STAGES: Final[dict[str, str]] = {
     "unaccounted": "messages that were answered 200, and nobody has them",
 }
 """The counted stages, and their descriptions."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
 """The expected counts of stages for which a scenario does not give one. For stages that are missing here, any count is
 accepted.
@@ -56,9 +59,9 @@ class ProcessKill:
     count: the number of these lines or calls after which the kill comes.
     """
 
-    kill: str
+    kill: Literal["sender", "intermediate", "destination", "gateway", "trigger"]
     when: str
-    count: int = 1
+    count: AtLeastOne = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +88,12 @@ class ValidationScenario:
     expect: dict[str, int | str]
     messages: int = 3
     via: Literal["gateway", "client"] = "gateway"
-    unread: int = 0
+    unread: Count = 0
     cues: tuple[Cue, ...] = ()
-    only: int | None = None
-    absent: int = 0
-    attempts: int = 20
-    timeout_s: float = 5.0
+    only: Count | None = None
+    absent: Count = 0
+    attempts: AtLeastOne = 20
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.01, le=86_400)] = 5.0
     strikes: tuple[ProcessKill, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -101,6 +104,12 @@ class ValidationScenario:
                 raise ValueError(f'expect.{stage} = {expected!r}: write a number, or ">=3"')
         if not 1 <= self.messages <= 1_000:
             raise ValueError(f"messages = {self.messages}: must be 1 to 1,000")
+        if self.only is not None and self.only >= self.messages:
+            raise ValueError(
+                f"only = {self.only}: messages are counted from 0, and there are {self.messages}"
+            )
+        if self.via == "client" and (self.unread or any(strike.kill == "gateway" for strike in self.strikes)):
+            raise ValueError('via = "client": there is no gateway for unread or strikes')
 
     def expected(self, stage: str) -> int | str:
         """Return the expected count of a stage."""
@@ -127,19 +136,15 @@ def load(name_or_path: str) -> ValidationScenario:
     Raises:
         UsageError: there is no such scenario, or it is not valid.
     """
+    path = resources.files("mqproto.simulator.rig.validation") / "scenarios" / f"{name_or_path}.toml"
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
         if not path.is_file():
             raise UsageError(f"no file {name_or_path}")
-        text = path.read_text("utf-8")
-    elif name_or_path in shipped():
-        text = (
-            resources.files("mqproto.simulator.rig.validation") / "scenarios" / f"{name_or_path}.toml"
-        ).read_text("utf-8")
-    else:
+    elif name_or_path not in shipped():
         raise UsageError(f"no scenario {name_or_path}; there are: {', '.join(shipped())}")
     try:
-        return msgspec.convert(tomllib.loads(text), ValidationScenario)
+        return strictly(tomllib.loads(path.read_text("utf-8")), ValidationScenario)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise UsageError(f"{name_or_path} is not a scenario: {error}") from None
 

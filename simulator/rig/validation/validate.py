@@ -93,15 +93,17 @@ class Validation(EdgeRig):
             for queue in (QUEUE, ERRORS, IN_DOUBT):
                 await client.purge(queue)
         stage = Stage(self, Path(name).stem, scenario)
-        trouble = f"not all of it had happened after {LIMIT_S:g} s"
+        trouble = ""
         async with self.edges(stage.consume, stage.commands()):
-            with trio.move_on_after(LIMIT_S):
+            with trio.move_on_after(LIMIT_S) as limit:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(stage.strike)
                     await stage.produce()
                     await stage.settled()
                 await self.programs.stop(TRIGGER)  # All that it has to say is in its log then.
-                trouble = ""
+            if limit.cancelled_caught:
+                due = "".join(f"; no {each.when!r} came to kill {each.kill}" for each in stage.strikes[:1])
+                trouble = f"not all of it had happened after {LIMIT_S:g} s{due}"
             counts, broken = await stage.judged()
         self.before |= set(stage.handover.accepted.values())
         outcome = Outcome(name, scenario, counts, trouble, broken)
@@ -114,6 +116,8 @@ class Stage:
     def __init__(self, rig: Validation, name: str, scenario: ValidationScenario) -> None:
         self._rig = rig
         self._scenario = scenario
+        self.strikes = list(scenario.strikes)
+        """The kills that have not come yet."""
         self._logs = Logs(rig.directory)
         self._consumer = Validator(scripted(scenario.cues, scenario.only))
         self._port, self._address = reserved_address()[1], free_address()
@@ -139,9 +143,9 @@ class Stage:
 
     async def strike(self) -> None:
         """Kill the processes that the scenario names, and start them again."""
-        for strike in self._scenario.strikes:
-            await self._logs.until(partial(self._is_due, strike))
-            await self._rig.kill_and_start(strike.kill)
+        while self.strikes:
+            await self._logs.until(partial(self._is_due, self.strikes[0]))
+            await self._rig.kill_and_start(self.strikes.pop(0).kill)
 
     def _is_due(self, strike: ProcessKill) -> bool:
         if strike.when == "called":

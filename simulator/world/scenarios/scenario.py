@@ -16,6 +16,7 @@ import msgspec
 
 from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.strict import strictly
 from mqproto.simulator.storage import LIMITS, LogLimits
 from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
@@ -274,7 +275,7 @@ def from_json(text: str | bytes) -> Scenario:
         UsageError: the text is not a scenario.
     """
     try:
-        return msgspec.json.decode(text, type=Scenario)
+        return strictly(msgspec.json.decode(text), Scenario)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"no scenario: {error}; write one with mqproto simulate --seed N --save FILE"
@@ -290,7 +291,7 @@ def from_file(path: Path) -> Scenario:
     if path.suffix != ".toml":
         return from_json(path.read_bytes())
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8"))["scenario"], Scenario)
+        return strictly(tomllib.loads(path.read_text("utf-8"))["scenario"], Scenario)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, msgspec.ValidationError) as error:
         reason = "it has no table [scenario]" if isinstance(error, KeyError) else error
         raise UsageError(f"no scenario in {path}: {reason}; captures/samples has examples") from None

@@ -72,7 +72,9 @@ def test_a_file_holds_a_scenario_or_is_refused_in_one_line(tmp_path: Path) -> No
     path = tmp_path / "world.json"
     path.write_text(as_json(a_chain()), "utf-8")
     assert from_file(path) == a_chain()
-    for text in ("", "{}", '{"seed": "seven"}', as_json(a_chain()).replace('"nodes"', '"knots"')):
+    written = as_json(a_chain())
+    misspelt = written.replace('"count"', '"cuont": 3, "count"')
+    for text in ("", "{}", '{"seed": "seven"}', written.replace('"nodes"', '"knots"'), misspelt):
         with pytest.raises(UsageError, match=r"no scenario: .*mqproto simulate --seed"):
             from_json(text)
 

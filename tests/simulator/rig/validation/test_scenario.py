@@ -49,11 +49,23 @@ def test_a_scenario_is_read_from_a_file(tmp_path: Path) -> None:
         (MINIMAL + "messages = 0\n[expect]\n", "messages = 0: must be 1 to 1,000"),
         (MINIMAL + 'cues = ["sulk"]\n[expect]\n', "Invalid enum value 'sulk'"),
         ("title = ", "is not a scenario"),
+        ("title = '\udcff'", "is not a scenario: 'utf-8' codec"),
+        (MINIMAL + 'cue = ["fail"]\n[expect]\n', "unknown key 'cue'"),
+        (MINIMAL + "only = 3\n[expect]\n", "only = 3: messages are counted from 0, and there are 3"),
+        (MINIMAL + "absent = -1\n[expect]\n", ">= 0 - at `$.absent`"),
+        (MINIMAL + "attempts = 0\n[expect]\n", ">= 1 - at `$.attempts`"),
+        (MINIMAL + "timeout_s = nan\n[expect]\n", "at `$.timeout_s`"),
+        (MINIMAL + 'via = "client"\nunread = 1\n[expect]\n', "there is no gateway for unread"),
+        (
+            MINIMAL + "[expect]\n[[strikes]]\nkill = 'me'\nwhen = 'called'\n",
+            "value 'me' - at `$.strikes[0].kill`",
+        ),
+        (MINIMAL + "[expect]\n[[strikes]]\nkill = 'trigger'\nwhen = 'called'\nat = 3\n", "unknown key 'at'"),
     ],
 )
 def test_a_file_that_is_no_scenario_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(text)
+    path.write_text(text, "utf-8", "surrogateescape")
     with pytest.raises(UsageError) as refused:
         load(str(path))
     assert reason in str(refused.value)
