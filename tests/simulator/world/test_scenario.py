@@ -72,9 +72,8 @@ def test_a_file_holds_a_scenario_or_is_refused_in_one_line(tmp_path: Path) -> No
     path = tmp_path / "world.json"
     path.write_text(as_json(a_chain()), "utf-8")
     assert from_file(path) == a_chain()
-    written = as_json(a_chain())
-    misspelt = written.replace('"count"', '"cuont": 3, "count"')
-    for text in ("", "{}", '{"seed": "seven"}', written.replace('"nodes"', '"knots"'), misspelt):
+    misspelt = as_json(a_chain()).replace('"count"', '"cuont": 3, "count"')
+    for text in ("", "{}", '{"seed": "seven"}', misspelt, as_json(a_chain()).replace('"nodes"', '"knots"')):
         with pytest.raises(UsageError, match=r"no scenario: .*mqproto simulate --seed"):
             from_json(text)
 
