@@ -45,7 +45,7 @@ def _asynchronous(
 ) -> Callable[Concatenate[AsyncioClient, P], Coroutine[Any, Any, T]]:
     @wraps(method)
     async def call(self: AsyncioClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._portal.call_async(partial(method, self._client, *args, **kwargs))
+        return await self._portal.call_async(partial(method, self._open(), *args, **kwargs))
 
     return call
 
@@ -64,7 +64,7 @@ class AsyncioClient(PortalClient):
         fence: int = 0,
     ) -> AsyncIterator[Taken]:
         """Do the same as `Client.transaction`."""
-        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
+        block = self._open().transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
         async with _held(self._portal, block) as taken:
             yield taken
 
@@ -101,7 +101,11 @@ def _connecting(
     async def connect(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[AsyncioClient]:
         with start_blocking_portal("trio", name=THREAD) as portal:
             async with _held(portal, connecting(*args, **kwargs)) as client:
-                yield AsyncioClient(portal, client)
+                outside = AsyncioClient(portal, client)
+                try:
+                    yield outside
+                finally:
+                    outside.is_closed = True
 
     return connect
 

@@ -67,7 +67,7 @@ def _blocking(
 ) -> Callable[Concatenate[BlockingClient, P], T]:
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return _called(self._portal, partial(method, self._client, *args, **kwargs))
+        return _called(self._portal, partial(method, self._open(), *args, **kwargs))
 
     return call
 
@@ -86,7 +86,7 @@ class BlockingClient(PortalClient):
         fence: int = 0,
     ) -> Iterator[Taken]:
         """Do the same as `Client.transaction`."""
-        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
+        block = self._open().transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
         with held(self._portal, block) as taken:
             yield taken
 
@@ -125,7 +125,11 @@ def _connecting(
             start_blocking_portal("trio", name=THREAD) as portal,
             held(portal, connecting(*args, **kwargs)) as client,
         ):
-            yield BlockingClient(portal, client)
+            outside = BlockingClient(portal, client)
+            try:
+                yield outside
+            finally:
+                outside.is_closed = True
 
     return connect
 

@@ -101,7 +101,7 @@ class MadeOptions(ChangedOptions, total=False):
 
 @asynccontextmanager
 async def connect(
-    topology: Topology | str,
+    topology: Topology | Path | str,
     name: str = "",
     directory: Path | None = None,
     *,
@@ -133,8 +133,8 @@ async def connect(
         StoreError: the journal cannot be opened.
         UsageError: the journal is for another node, the node speaks another version, or no node is named.
     """
-    if isinstance(topology, str):
-        topology = load(topology, directory)
+    if not isinstance(topology, Topology):
+        topology = load(str(topology), directory)
     if not name and len(topology.nodes) > 1:
         raise UsageError(f"{topology.name} has several nodes; name one: {', '.join(topology.nodes)}")
     node = topology.node_named(name or next(iter(topology.nodes)))
@@ -208,6 +208,8 @@ class Taken(list[ReceivedMessage]):
         Each copy has its own identifier.
         """
         self._is_held = is_held
+        self.is_over = False
+        """Whether the block has ended."""
 
     @property
     def is_held(self) -> bool:
@@ -218,10 +220,10 @@ class Taken(list[ReceivedMessage]):
         """Send a transactional message together with the commit: either both happen, or neither does.
 
         Raises:
-            UsageError: the transaction received nothing.
+            UsageError: the transaction received nothing, or is over.
         """
-        if not self:
-            raise UsageError("the transaction received nothing, so it will not commit: send by itself")
+        if not self or self.is_over:
+            raise UsageError("the transaction received nothing, or is over: send by itself")
         _check(draft)
         self.drafts.append((destination, draft))
 
@@ -445,6 +447,8 @@ class Client:
             raise
         else:
             settlement, drafts = Settlement.COMMIT, taken.drafts
+        finally:
+            taken.is_over = True
         if lease.messages:
             try:
                 taken.sent = await self._leases.settle(lease, settlement, drafts)

@@ -15,6 +15,7 @@ from anyio.from_thread import BlockingPortal
 from mqproto.base.errors import MqprotoError
 from mqproto.simulator.client.client import Client
 from mqproto.simulator.client.journal import Journal
+from mqproto.simulator.client.nodeline import NodeUnreachable
 from mqproto.wire import Guid
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ class PortalClient:
     def __init__(self, portal: BlockingPortal, client: Client) -> None:
         self._portal = portal
         self._client = client
+        self.is_closed = False
+        """Whether the block of `connect` has ended."""
 
     @property
     def node(self) -> str:
@@ -48,6 +51,11 @@ class PortalClient:
     def journal(self) -> Journal | None:
         """The requests with a tag and their outcomes, from this process and earlier ones."""
         return self._client.journal
+
+    def _open(self) -> Client:
+        if self.is_closed:
+            raise NodeUnreachable(f"this client of {self.node} was closed: connect again")
+        return self._client
 
 
 class Held(Generic[T]):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.client import NodeUnreachable
 from mqproto.simulator.client.aio import AsyncioClient, connect
 from mqproto.simulator.testing.managers import QueueManagers, started
 
@@ -31,6 +32,18 @@ def carried_out(managers: QueueManagers) -> Callable[[Program], None]:
             assert await client.receive("orders", timeout_s=0) == []
 
     return lambda program: asyncio.run(whole(program))
+
+
+def test_a_client_that_was_closed_says_so(managers: QueueManagers) -> None:
+    async def closed() -> AsyncioClient:
+        async with connect(managers.file, directory=managers.directory) as client:
+            return client
+
+    with managers.connect("qm1") as blocking:
+        pass
+    for late in (blocking.queues, lambda: asyncio.run(asyncio.run(closed()).queues())):
+        with pytest.raises(NodeUnreachable, match="qm1 was closed: connect again"):
+            late()
 
 
 async def one_comes_after_all(client: AsyncioClient) -> None:

@@ -461,7 +461,10 @@ async def test_what_a_transaction_sends_is_there_if_it_commits_and_only_then(cli
     with pytest.raises(UsageError, match="not transactional"):
         await answer(NOTES, fails=False)
     assert [message.delivery_count for message in await client.peek("orders", limit=9)] == [3, 1, 1]
-    await answer(ORDERS, fails=False)
+    async with client.transaction("orders") as taken:
+        taken.send(ORDERS, reply)
+    with pytest.raises(UsageError, match="is over"):
+        taken.send(ORDERS, reply)
     assert await numbers_in(client) == [1, 2, 7]
     async with client.transaction("orders", timeout_s=0) as taken:
         with pytest.raises(UsageError, match="received nothing"):
