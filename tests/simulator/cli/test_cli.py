@@ -384,10 +384,7 @@ def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]
         (OSError(13, "Not you", "x.log"), "x.log: Not you; let this user in there, or name another place"),
         (OSError(28, "It is full", "x.log"), "x.log: It is full; make room there, or name another place"),
         (OSError(30, "No writing", "x.log"), "x.log: No writing; name another place"),
-        (
-            OSError("S3 error  \n \x1b[31m↳\x1b[0m GET\n \x1b[31m↳\x1b[0m refused\n"),
-            "S3 error: GET: refused; for where",
-        ),
+        (OSError("S3 error  \n \x1b[31m↳\x1b[0m GET\n ↳ refused\n"), "S3 error: GET: refused; for where"),
         (ExceptionGroup("", [ValueError("inner")]), "ValueError: inner"),
     ],
 )

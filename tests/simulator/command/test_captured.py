@@ -116,13 +116,10 @@ def test_one_without_faults_is_done(tmp_path: Path) -> None:
 
 def test_bytes_that_begin_no_packet_are_counted_for_none(tmp_path: Path) -> None:
     hostile = str(ROOT / "captures/samples/hostile.pcapng")
-    lines = decoded(hostile).out.splitlines()
-    *_, last = decoded(hostile, "--json").out.splitlines()
-    packets = f"{json.loads(last)['number']} packets"
-    assert lines[-1].startswith(f"{packets}; 73 faults")
-    assert decoded(hostile, "--summary").out.splitlines()[1].startswith(f"{packets}, 76,951 bytes")
+    assert decoded(hostile).out.splitlines()[-1].startswith("264 packets; 73 faults")
+    assert decoded(hostile, "--summary").out.splitlines()[1].startswith("264 packets, 76,951 bytes")
     made = in_process("decode", hostile, "--tables", str(tmp_path / "tables"))
-    assert f"{packets}; 52 TCP connections in all" in made.out
+    assert "264 packets; 52 TCP connections in all" in made.out
 
 
 @pytest.mark.parametrize("packing", [bytes, gzip.compress])
