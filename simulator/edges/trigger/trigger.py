@@ -105,7 +105,7 @@ class Trigger:
         consumer: the consumer to call.
         detection: decides which messages are new.
         log: gets a line for each waypoint of each message.
-        on_ready: called when the node has answered for the first time, or when it is known that another trigger leads.
+        on_ready: called each time the node has answered, and when it is known that another trigger leads.
         leadership: decides whether this trigger delivers; None if it always does.
         hook: gets a report about every end of a message; None if there are no reports.
         traces: makes a span for each call if traces are requested.
@@ -149,12 +149,15 @@ class Trigger:
         self._on_ready = on_ready
         self._held: dict[MessageId, _Leased] = {}
         self._asking = trio.CancelScope()
+        self._ask: Callable[[], None] | None = None
+        """Leases one more message; None while no connection is served."""
+        self._next_s = inf
+        """The time, on trio's clock, at which something can be started or leased that cannot be now."""
         self._changed = trio.Event()
         self._stopping = trio.Event()
         self._leads = False
         self._is_connected = False
         self._node_is_gone = False
-        self._is_ready = False
 
     def doing(self) -> Doing:
         """Return what the trigger is doing."""
@@ -204,7 +207,7 @@ class Trigger:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(give_up)
-            await self._leadership.begin(self._log, self._say_ready)
+            await self._leadership.begin(self._log, self._on_ready)
             nursery.cancel_scope.cancel()
         if self._stopping.is_set():
             return False
@@ -236,17 +239,12 @@ class Trigger:
             self.judge.fence()
             self._changed.set()
 
-    def _say_ready(self) -> None:
-        if not self._is_ready:
-            self._is_ready = True
-            self._on_ready()
-
     async def _serve_node(self) -> None:
         """Serve the queue over one connection."""
         try:
             async with self._connect() as client:
                 self._node_is_gone, self._is_connected = False, True
-                self._say_ready()
+                self._on_ready()
                 await self._serve(client)
         except NodeUnreachable as error:
             self._say_gone(str(error))
@@ -268,27 +266,41 @@ class Trigger:
     async def _serve(self, client: Client) -> None:
         """Lease and start messages by the schedule, until the trigger stops or is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
-            while not self._serves_no_more:
-                if self.judge.history_is_away:
-                    await self._pause()
-                    await self.judge.history_is_back()
-                    continue
-                now_s = trio.current_time()
-                for identifier in self._schedule.start(now_s):
-                    self._held[identifier].turn.set()
-                if self._schedule.wants_lease(now_s):
-                    self._schedule.asked()
-                    nursery.start_soon(self._lease, client)
-                self._changed = trio.Event()
-                next_s = self._schedule.next_s(now_s)
-                if next_s == inf:
-                    await self._changed.wait()
-                else:
-                    with trio.move_on_at(next_s):
+            self._ask = partial(nursery.start_soon, self._lease, client)
+            try:
+                while not self._serves_no_more:
+                    if self.judge.history_is_away:
+                        await self._pause()
+                        await self.judge.history_is_back()
+                        continue
+                    self._go_on()
+                    self._changed = trio.Event()
+                    with trio.CancelScope(deadline=self._next_s):
                         await self._changed.wait()
+            finally:
+                self._ask = None
             self._asking.cancel()
             for held in self._held.values():
                 held.void()
+
+    def _go_on(self) -> None:
+        """Start and lease all that may be started and leased now.
+
+        The tasks of messages call this themselves, which saves turns of the loop. `_serve` wakes only for the end, for
+        a history that is away, or because something is due at another time than was known.
+        """
+        if self._ask is None or self._serves_no_more or self.judge.history_is_away:
+            self._changed.set()
+            return
+        now_s = trio.current_time()
+        for identifier in self._schedule.start(now_s):
+            self._held[identifier].turn.set()
+        if self._schedule.wants_lease(now_s):
+            self._schedule.asked()
+            self._ask()
+        if (next_s := self._schedule.next_s(now_s)) != self._next_s:
+            self._next_s = next_s
+            self._changed.set()
 
     @property
     def _serves_no_more(self) -> bool:
@@ -313,7 +325,8 @@ class Trigger:
                     return
                 message = taken[0]
                 held = await self._hold(message)
-                await held.turn.wait()
+                if not held.turn.is_set():
+                    await held.turn.wait()
                 if held.is_void or not taken.is_held:
                     raise RollBackError
                 ending = await self.judge.decide(
@@ -341,13 +354,13 @@ class Trigger:
             # The queue for the copy does not take it: the message stays until it does.
             ending, broken = ending._replace(waypoint=TriggerEvent.ROLLED_BACK, reason=str(error)), None
         finally:
-            self._changed.set()
             if message is None or held is None:
                 self._schedule.not_answered()
             else:
                 del self._held[message.id]
                 held.over.set()
                 self._is_over(message, ending, broken)
+            self._go_on()
 
     async def _see_who_leads(self, reason: str) -> None:
         """Find out who leads, after the node refused us because a trigger with a later epoch is receiving."""
@@ -384,12 +397,12 @@ class Trigger:
         self._schedule.leased(message.id, group, priority=message.priority, size_bytes=len(message.body))
         if self._serves_no_more:
             held.void()  # It came while all others were let go.
-        self._changed.set()
+        self._go_on()
         return held
 
     def _decided(self, message: MessageId) -> None:
         self._schedule.decided(message)
-        self._changed.set()
+        self._go_on()
 
     async def _heed_breaker(self, ending: Ending) -> None:
         """Hold or release the queue, as its breaker says, and store the breaker's state for later leaders."""

@@ -10,6 +10,7 @@ import json
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,31 @@ async def test_after_200_and_no_business_error_the_message_is_discarded(desk: Cl
     assert story(log) == ["attempted", "committed"]
     for queue in ("orders", "errors", "doubts"):
         assert await taken_from(desk, queue) == []
+
+
+class Watched(trio.abc.Instrument):
+    """Counts how often the loop runs the task of a trigger itself, apart from those of its messages."""
+
+    steps = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps += task.name.endswith("Trigger.run")
+
+
+@pytest.mark.parametrize("policy", [POLICY, replace(POLICY, group_by="correlation", parallel=8)])
+async def test_while_messages_follow_each_other_the_task_that_watches_the_time_sleeps(
+    desk: Client, start: Start, history: DocumentHistory, policy: Policy
+) -> None:
+    """Otherwise each step of a message costs a turn of the loop more."""
+    log = start(Says(), policy, history)
+    await send(desk, b"first")
+    await log.line("committed")
+    watched = Watched()
+    trio.lowlevel.add_instrument(watched)
+    await send(desk, *(b"%d" % number for number in range(50)))
+    await log.at_least(51, "committed")
+    trio.lowlevel.remove_instrument(watched)
+    assert watched.steps == 0
 
 
 @pytest.mark.parametrize(
