@@ -74,9 +74,9 @@ NO_PASSWORD: Final = (
 )
 
 SURROGATES: Final = re.compile("[\ud800-\udfff]")
+"""Matches an argument that is not in UTF-8: Python keeps its other bytes as surrogates."""
 STEPS: Final = re.compile("\\s*(?:\x1b\\[\\d+m)?↳(?:\x1b\\[0m)?\\s*")
 """Matches what is before each step in deltalake's errors about storage; on a terminal the arrows are red."""
-"""Matches an argument that is not in UTF-8: Python keeps its other bytes as surrogates."""
 TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
