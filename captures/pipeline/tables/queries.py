@@ -45,7 +45,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
     """
     with connected(tables) as connection, _told():
         found = connection.execute(sql)
-        if not found.description:
+        if not (found and found.description):  # Of a comment alone, there is no answer at all.
             raise UsageError(f"{sql!r} asks for no rows: begin with SELECT, FROM or DESCRIBE")
         rows = found.fetchall() if limit is None else found.fetchmany(limit)
         columns = [str(column[0]) for column in found.description]

@@ -132,11 +132,11 @@ def test_tables_are_listed_described_and_asked(tables: Path, capsys: pytest.Capt
     sql = "SELECT outcome, count(*) AS messages FROM histories JOIN runs ON run = 1 GROUP BY outcome"
     assert run_command(["tables", str(tables), "--sql", sql]) == DONE
     assert capsys.readouterr().out == "outcome    messages\nconfirmed  9\n"
-    sql = "SELECT route, time FROM histories JOIN packets USING (series, row_id) ORDER BY time LIMIT 1"
+    sql = "SELECT route, time, 'nan'::float x FROM histories JOIN packets USING (series, row_id) ORDER BY time LIMIT 1"
     assert run_command(["tables", str(tables), "--sql", sql, "--json"]) == DONE
     [row] = json.loads(capsys.readouterr().out)
     assert row["route"] == ["127.0.0.1", "127.0.0.2:1801", "127.0.0.3:1801"]
-    assert row["time"].startswith("2023-11-15 01:13:20.7")
+    assert (row["time"][:21], row["x"]) == ("2023-11-15 01:13:20.7", None)
     assert run_command(["tables", str(tables), "--sql", "FROM range(1500)"]) == DONE
     said = capsys.readouterr().out.splitlines()
     assert (len(said), said[-1][:31]) == (1_002, "and more than these 1,000 rows:")
@@ -180,6 +180,7 @@ def test_tables_are_exported(tables: Path, tmp_path: Path, capsys: pytest.Captur
     ("options", "status", "reason"),
     [
         (["--sql", "SELEC 1"], MISUSE, 'Parser Error: syntax error at or near "SELEC"'),
+        (["--sql", "-- nothing"], MISUSE, "'-- nothing' asks for no rows: begin with SELECT"),
         (["--sql", "FROM nothing"], MISUSE, "Catalog Error: Table with name nothing does not exist!"),
         (["--columns", "nothing"], MISUSE, "there is no table 'nothing', but arrivals, captures, clocks"),
         (["--columns", "gaps", "--vacuum", "1"], MISUSE, "are different things: one at a time"),
