@@ -73,7 +73,7 @@ def destination_from_wire(queue_type: int, value: QueueName, destination: Guid) 
 
 
 def admin_from_wire(queue_type: int, value: QueueName, source: Guid, destination: Guid) -> SingleName | None:
-    """Return the name that Flags.AQ and AdminQueue stand for; None if there is none.  [MS-MQQB] 3.1.5.8.10"""
+    """Return the name that Flags.AQ and AdminQueue stand for; None if there is none.  [MS-MQQB] 3.1.7.15"""
     return _from_wire(queue_type, value, {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination})
 
 

@@ -135,7 +135,7 @@ def is_traced(packet: bytes) -> bool:
 
 
 def has_security_header(packet: bytes) -> bool:
-    """Return whether a UserMessage has a SecurityHeader.  2.2.19.2
+    """Return whether a UserMessage has a SecurityHeader.  [MS-MQMQ] 2.2.19.2
 
     If it has one, it names its sender, is signed, or is encrypted.
     """

@@ -27,7 +27,7 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""Classes of messages that a destination disregards.  3.1.5.8.3, 3.1.5.8.5
+"""Classes of messages that a destination disregards.  3.1.5.8.2, 3.1.5.8.3
 
 By default it tells no administration queue, because an answer would inform strangers (5.1). The sender of a
 transactional message still gets a FinalAck.
