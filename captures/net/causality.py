@@ -41,6 +41,7 @@ from typing import Final
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.direction import LATER_COUNT, Arrival
+from mqproto.captures.net.recent import signed
 from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
@@ -50,6 +51,8 @@ WAITING_LIMIT_BYTES: Final = 4 << 20
 """The largest number of bytes that may wait in a queue for bytes of the other side."""
 WAITING_LIMIT_COUNT: Final = 8_192
 """The largest number of chunks that may wait in a queue."""
+FAR: Final = 1 << 32
+"""A distance beyond that of any two sequence numbers."""
 
 
 class View:
@@ -77,6 +80,21 @@ class View:
         if sender.begins_anew(segment):
             return True
         return segment.flags & (ACK | RST) == ACK and other.is_past_end(segment.acknowledgment_number)
+
+    def distance_to(self, segment: Segment) -> int:
+        """Return how far a segment's numbers are from those that are due; FAR if nothing tells."""
+        sender, other = self.pair(segment.source)
+        if segment.flags & SYN and sender.begins_anew(segment):
+            return FAR
+        numbers = [(sender.due, segment.sequence_number)]
+        if segment.flags & ACK:
+            numbers.append((other.due, segment.acknowledgment_number))
+        return max((abs(signed(number - due)) for due, number in numbers if due is not None), default=FAR)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return self.senders[0].is_over
 
     def feed(self, segment: Segment, frame: Frame) -> list[Arrival]:
         """Take one segment; return the chunks that can be read now."""

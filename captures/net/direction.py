@@ -213,14 +213,13 @@ class Direction:
             return bool(payload) and abs(distance) > JUMP_LIMIT_BYTES
         if self.is_past_end(number, size_bytes):
             return True
+        assert self._start is not None
         position = self._next + distance
+        # Before a late start, bytes may come again that were not seen the first time.
+        unseen_bytes = 0 if self.stream.from_start or self.is_over else EARLY_LIMIT_BYTES
         return bool(payload) and (
             abs(distance) > JUMP_LIMIT_BYTES
-            or (
-                self._start is not None
-                and position < self._start
-                and (self.stream.from_start or self.is_over)
-            )
+            or position < self._start - unseen_bytes
             or (self.is_over and self._recent.contradicted_by(position, payload) is not None)
         )
 

@@ -7,16 +7,16 @@ a capture of any size, and keeps only a limited part of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mqproto.captures.files.frame import Frame, Interface
-from mqproto.captures.net.causality import View
+from mqproto.captures.net.causality import FAR, View
 from mqproto.captures.net.direction import EARLY_LIMIT_BYTES, OPENING_LIMIT_BYTES, Arrival, Stream
 from mqproto.captures.net.recent import Caught, Held, signed
 from mqproto.captures.net.sender import Sender
 from mqproto.captures.net.taps import Half
-from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
@@ -31,6 +31,10 @@ Beyond this limit, the connection that has been silent for the longest time is g
 """
 
 
+OPEN_LIMIT: Final = 4
+"""The largest number of connections between the same two ends that are followed at a time."""
+SILENT_LIMIT_COUNT: Final = 16_384
+"""How many segments of others between its ends a connection may miss before it counts as over."""
 Ends = tuple[Endpoint, Endpoint]
 
 
@@ -43,13 +47,17 @@ def beginning_in(caught: Sequence[Caught]) -> int:
     """Return the index of the segment with which the sender of the first segment begins.
 
     This is 0, or the index of a later segment that the first one overtook. Such a later segment is the side's SYN, a
-    bare acknowledgment, or the bytes right before those of the first segment. Other later segments may be
+    bare acknowledgment, or the bytes right before those of the first segment, but no FIN. Other later segments may be
     retransmissions.
     """
     frame, first = caught[0]
     earlier: list[tuple[int, int, Segment]] = []
     for place, (other, segment) in enumerate(caught):
-        if segment[:2] != first[:2] or other.interface.number != frame.interface.number:
+        if (
+            segment[:2] != first[:2]
+            or other.interface.number != frame.interface.number
+            or segment.flags & FIN
+        ):
             continue
         distance = signed(first.sequence_number - segment.sequence_number)
         if 0 < distance <= (OPENING_LIMIT_BYTES if segment.flags & SYN else EARLY_LIMIT_BYTES):
@@ -69,8 +77,9 @@ def beginning_in(caught: Sequence[Caught]) -> int:
 class Reassembler:
     """Takes segments as they were captured; returns bytes in order.
 
-    A connection is identified by its two ends. Each interface that saw it has separate streams: traffic that was
-    captured at two places is counted at each of them.
+    A connection is identified by its two ends. If several are open between them, the numbers of a segment tell to which
+    one it belongs: two networks may use the same addresses, and a stray SYN ends nothing. Each interface that saw a
+    connection has separate streams: traffic that was captured at two places is counted at each of them.
 
     Args:
         connection_limit: how many connections are followed at a time.
@@ -85,7 +94,7 @@ class Reassembler:
         self.connection_count = 0
         self.given_up_count = 0
         self._limit = connection_limit
-        self._connections: OrderedDict[Ends, Connection] = OrderedDict()  # the lower end first
+        self._connections: OrderedDict[Ends, list[Connection]] = OrderedDict()  # the lower end first
         self._held = Held()
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
@@ -94,24 +103,29 @@ class Reassembler:
             frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
         ends = ends_of(segment.source, segment.destination)
-        connection = self._connections.get(ends)
-        if connection is None or connection.is_over_for(frame.interface.number, segment):
-            if connection is not None:
-                arrivals += connection.settle()
-            elif len(self._connections) >= self._limit:
-                # Later segments of it will count as a new connection.
-                self.given_up_count += 1
+        known = self._connections.get(ends, [])
+        connection = taker_of(known, frame.interface.number, segment)
+        if connection is not None:
+            known.remove(connection)
+        arrivals += settled(parting(known, begins=connection is None))
+        if connection is None:
+            if ends not in self._connections and len(self._connections) >= self._limit:
+                # Later segments of them will count as a new connection.
                 _, oldest = self._connections.popitem(last=False)
-                arrivals += oldest.settle()
+                self.given_up_count += len(oldest)
+                arrivals += settled(oldest)
             connection = Connection(self.connection_count, segment, self._held, apart=bool(self._halves))
-            self._connections[ends] = connection
+            self._connections[ends] = known
             self.connection_count += 1
         self._connections.move_to_end(ends)
+        if connection.is_shown_by(segment):
+            arrivals += (arrival for other in known for arrival in other.let_go())
+        known.append(connection)
 
         arrivals += connection.feed(frame, segment)
         while self._held.total_bytes > HELD_LIMIT_BYTES:
             oldest_ends, oldest = next(iter(self._connections.items()))
-            arrivals += oldest.let_go()
+            arrivals += (arrival for each in oldest for arrival in each.let_go())
             self._connections.move_to_end(oldest_ends)
         return arrivals
 
@@ -119,28 +133,63 @@ class Reassembler:
         """Record that another frame has an intact copy of a damaged segment that was fed."""
         if damaged.interface.number in self._halves:
             damaged = self._halves[damaged.interface.number].put_right(damaged)
-        connection = self._connections[ends_of(segment.source, segment.destination)]
+        connection = self._connections[ends_of(segment.source, segment.destination)][-1]
         connection.contradict(damaged, whole, segment.source)
 
     def begins(self, frame: Frame, segment: Segment) -> bool:
         """Whether a segment is the first of its side but has no SYN, and so may have overtaken others."""
         if segment.flags & SYN:
             return False
-        connection = self._connections.get(ends_of(segment.source, segment.destination))
+        known = self._connections.get(ends_of(segment.source, segment.destination), [])
         number = frame.interface.number
         if number in self._halves:
             number = self._halves[number].interface.number
-        return connection is None or connection.is_new_to(number, segment)
+        return all(each.is_new_to(number, segment) for each in known)
 
     def number_of(self, segment: Segment) -> int:
-        """Return the number of the connection that took a segment."""
-        return self._connections[ends_of(segment.source, segment.destination)].number
+        """Return the number of the connection that took a segment, if it was the last one fed."""
+        return self._connections[ends_of(segment.source, segment.destination)][-1].number
 
     def finish(self) -> list[Arrival]:
         """End the capture: nothing waits for earlier bytes any longer."""
-        arrivals = [arrival for connection in self._connections.values() for arrival in connection.settle()]
+        arrivals = [arrival for known in self._connections.values() for arrival in settled(known)]
         self._connections.clear()
         return arrivals
+
+
+def taker_of(known: Sequence[Connection], interface: int, segment: Segment) -> Connection | None:
+    """Return the connection between two ends that takes a segment; None if the segment begins another.
+
+    Args:
+        known: the open connections; the one that took the latest segment is the last one.
+    """
+    if not known:
+        return None
+    nearest = known[0]
+    if len(known) > 1:
+        nearest = min(reversed(known), key=lambda each: each.distance_to(interface, segment))
+    return None if nearest.is_over_for(interface, segment) else nearest
+
+
+def parting(known: list[Connection], *, begins: bool) -> list[Connection]:
+    """Remove and return the connections that count as over, when another one between their ends takes a segment.
+
+    Args:
+        begins: whether the other one begins with this segment.
+    """
+    over: list[Connection] = []
+    for each in known:
+        each.silent_count += 1
+        is_one_too_many = begins and (each.is_over or len(known) - len(over) >= OPEN_LIMIT)
+        if is_one_too_many or each.silent_count > SILENT_LIMIT_COUNT:
+            over.append(each)
+    known[:] = [each for each in known if each not in over]
+    return over
+
+
+def settled(known: Iterable[Connection]) -> list[Arrival]:
+    """End connections; return what waited in them, and the ends of their streams."""
+    return [arrival for each in known for arrival in each.settle()]
 
 
 class Connection:
@@ -154,6 +203,8 @@ class Connection:
         apart: whether two interfaces may have captured one direction each.
 
     Attributes:
+        silent_count: how many segments of other connections between its ends came after its latest one.
+        is_shown: whether it has had more than SYNs that nobody answers.
         waiting: the segments that wait while only a part of a capture is read, beginning with the first one that may
             have overtaken others.
     """
@@ -174,6 +225,8 @@ class Connection:
         self._held = held or Held()
         self._apart = apart
         self._views: dict[int, View] = {}
+        self.silent_count = 0
+        self.is_shown = False
         self.waiting: list[Caught] = []
 
     def is_new_to(self, interface: int, segment: Segment) -> bool:
@@ -187,8 +240,23 @@ class Connection:
         view = self._views.get(interface)
         return any(each.is_over_for(segment) for each in ([view] if view else self._views.values()))
 
+    def is_shown_by(self, segment: Segment) -> bool:
+        """Whether a segment is the first to show more than a SYN: nothing waits in the other connections any longer."""
+        if self.is_shown or segment.flags & (SYN | ACK) == SYN:
+            return False
+        self.is_shown = True
+        return True
+
+    def distance_to(self, interface: int, segment: Segment) -> int:
+        """Return how far a segment's numbers are from those that are due here, as in View."""
+        view = self._views.get(interface)
+        return min(
+            (each.distance_to(segment) for each in ([view] if view else self._views.values())), default=FAR
+        )
+
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """Take one segment; return the chunks that can be read now."""
+        self.silent_count = 0
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
@@ -231,6 +299,11 @@ class Connection:
     def streams(self) -> list[Stream]:
         """The streams, two for each interface that saw the connection."""
         return [sender.stream for sender in self._senders]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an interface has seen the end."""
+        return any(view.is_over for view in self._views.values())
 
     @property
     def apart(self) -> bool:

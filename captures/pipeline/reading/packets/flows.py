@@ -10,7 +10,7 @@ the last frames are kept to recognize repetitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,7 @@ from mqproto.captures.pipeline.reading.packets.reassembly import (
     SegmentPart,
     Smooth,
     decided,
+    give_way,
     reassemble,
 )
 
@@ -42,8 +43,10 @@ The number of the last frame is added to it.
 
 @dataclass(slots=True)
 class OpenPair:
-    """A pair of ends as far as it has been read: its connection, and its streams that have had bytes.
+    """A pair of ends as far as it has been read: its connections, and their streams that have had bytes.
 
+    connection: the one that took the latest segment.
+    rivals: the other open ones, the latest last.
     last_number, last_ns: the number and the time of the pair's last frame.
     """
 
@@ -52,6 +55,12 @@ class OpenPair:
     framings: dict[Stream, Framing] = field(default_factory=dict)
     last_number: int = 0
     last_ns: int = 0
+    rivals: list[Connection] = field(default_factory=list)
+
+    @property
+    def known(self) -> list[Connection]:
+        """All open connections, the latest last."""
+        return [*self.rivals, self.connection]
 
     def framing(self, stream: Stream) -> Framing:
         """Return the framing of a stream; a new one if the stream has had no bytes so far."""
@@ -59,9 +68,11 @@ class OpenPair:
             self.framings[stream] = Framing(stream, stream.from_start)
         return self.framings[stream]
 
-    def close(self) -> Iterator[StreamCount]:
+    def close(self, connection: Connection) -> Iterator[StreamCount]:
         """End a connection that has no waiting segments; yield the counts of its streams."""
-        return (self.framing(stream).end() for stream in self.connection.streams)
+        for stream in connection.streams:
+            yield self.framing(stream).end()
+            del self.framings[stream]
 
 
 class Flows:
@@ -98,8 +109,8 @@ class Flows:
         cutting.add_runs(chunks, [(fresh[number], stream, count) for number, stream, count in runs])
         for pair in np.flatnonzero(~smooth.is_smooth).tolist():
             known = self.pairs.get(every[pair])
-            connection_before = None if known is None else known.connection
-            self._take(every[pair], reassemble(part, pairs.rows_of(pair), connection_before), cutting)
+            connections_before = [] if known is None else known.known
+            self._take(every[pair], reassemble(part, pairs.rows_of(pair), connections_before), cutting)
         times = segments.time_ns[pairs.by_pair]
         last_ns = np.maximum.reduceat(times, pairs.first_places) if len(times) else times
         numbers = segments.frame[edges[:, 1]]
@@ -113,14 +124,15 @@ class Flows:
         """Keep only the last `kept_count` frames of the capture for recognizing repetitions."""
         last = max((pair.last_number for pair in self.pairs.values()), default=0)
         for pair in self.pairs.values():
-            pair.connection.forget(last - kept_count)
+            for connection in pair.known:
+                connection.forget(last - kept_count)
 
     def decide(self) -> Packets:
         """Treat waiting segments as if no more frames came, so that none of these segments has been overtaken."""
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
-            if pair.connection.waiting:
-                self._take(ends, decided(pair.connection), cutting)
+            if any(connection.waiting for connection in pair.known):
+                self._take(ends, decided(pair.known), cutting)
         return self._cut(cutting)
 
     def finish(self, silent_ns: int | None = None) -> Packets:
@@ -132,37 +144,37 @@ class Flows:
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
             if silent_ns is None or pair.last_ns <= silent_ns:
-                epoch = Epoch(pair.connection)
-                epoch.settle(END_OF_CAPTURE + pair.last_number)
-                cutting.add(pair, epoch)
-                cutting.over.append(self.pairs.pop(ends))
+                leaving = [(Epoch(connection), connection.settle()) for connection in pair.known]
+                give_way(leaving, END_OF_CAPTURE + pair.last_number)
+                for epoch, _ in leaving:
+                    cutting.add(pair, epoch)
+                    cutting.over.append((pair, epoch.connection))
+                del self.pairs[ends]
         return self._cut(cutting)
 
-    def _take(self, ends: Ends, epochs: Iterable[Epoch], cutting: _Cutting) -> None:
-        """Take connections of a pair; the first may continue a known one."""
+    def _take(self, ends: Ends, epochs: Sequence[Epoch], cutting: _Cutting) -> None:
+        """Take connections of a pair; some may continue known ones."""
+        pair = self.pairs.setdefault(ends, OpenPair(ends, epochs[-1].connection))
+        *pair.rivals, pair.connection = (epoch.connection for epoch in epochs if not epoch.is_over)
         for epoch in epochs:
-            pair = self.pairs.get(ends)
-            if pair is None or pair.connection is not epoch.connection:
-                if pair is not None:
-                    cutting.over.append(pair)
-                last = (pair.last_number, pair.last_ns) if pair is not None else ()
-                pair = self.pairs[ends] = OpenPair(ends, epoch.connection, {}, *last)
             cutting.add(pair, epoch)
+            if epoch.is_over:
+                cutting.over.append((pair, epoch.connection))
 
     def _cut(self, cutting: _Cutting) -> Packets:
         packets = cutting.packets()
-        self.closed += (count for pair in cutting.over for count in pair.close())
+        self.closed += (count for pair, connection in cutting.over for count in pair.close(connection))
         return packets
 
 
 class _Cutting:
     """Chunks to be cut into packets, all at once.
 
-    over: pairs whose connection ends after these chunks.
+    over: the connections that end after these chunks, each with its pair.
     """
 
     def __init__(self) -> None:
-        self.over: list[OpenPair] = []
+        self.over: list[tuple[OpenPair, Connection]] = []
         self._parts: list[Chunks] = []
         self._runs: list[Run] = []
         self._end = 0

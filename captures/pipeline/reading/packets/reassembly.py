@@ -20,7 +20,7 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.direction import Arrival, Ending, Stream
 from mqproto.captures.net.recent import AHEAD_COUNT, JUMP_LIMIT_BYTES, Caught
 from mqproto.captures.net.sender import Lag, Sender
-from mqproto.captures.net.streams import Connection, beginning_in
+from mqproto.captures.net.streams import Connection, beginning_in, parting, taker_of
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Segment
 from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from mqproto.captures.pipeline.source.records import Data, Integers
@@ -47,10 +47,14 @@ class SegmentPart(NamedTuple):
 
 
 class Epoch:
-    """A connection within the segments of a pair, and the chunks of its streams."""
+    """A connection within the segments of a pair, and the chunks of its streams.
+
+    is_over: whether another connection has taken its place.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.is_over = False
         self._fed = (0, 0)  # the last frame, and how much became readable with it
         self._parts: dict[Stream, list[Chunks | list[Piece]]] = {}
 
@@ -70,15 +74,11 @@ class Epoch:
         """Take a segment; if a frame makes several chunks readable, they come in the order of their segments."""
         order = self._fed[1] if self._fed[0] == readable else 0
         arrivals = self.connection.feed(*caught)
-        self._add_arrivals(arrivals, readable, order)
+        self.add_arrivals(arrivals, readable, order)
         self._fed = readable, order + len(arrivals)
 
-    def settle(self, readable: int) -> None:
-        """End the connection with a frame; waiting segments are read before the content of that frame."""
-        arrivals = self.connection.settle()
-        self._add_arrivals(arrivals, readable, -len(arrivals))
-
-    def _add_arrivals(self, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
+    def add_arrivals(self, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
+        """Add chunks that became readable with a frame."""
         for place, (stream, chunk) in enumerate(arrivals, order):
             if chunk is not None:
                 self.add(stream, Piece(readable, place, chunk))
@@ -91,19 +91,24 @@ class Epoch:
         }
 
 
-def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None) -> list[Epoch]:
-    """Return the connections of one pair, and their chunks.
+def give_way(leaving: Sequence[tuple[Epoch, list[Arrival]]], readable: int) -> None:
+    """Add what waited in connections; it is read before the content of the frame that ends the waiting."""
+    order = -sum(len(arrivals) for _, arrivals in leaving)
+    for epoch, arrivals in leaving:
+        epoch.add_arrivals(arrivals, readable, order)
+        order += len(arrivals)
+
+
+def reassemble(part: SegmentPart, rows: Integers, known: Sequence[Connection]) -> list[Epoch]:
+    """Return the connections of one pair, and their chunks; those that are over come first.
 
     Args:
         rows: the rows of the pair.
-        connection: the pair's connection before these segments, if it has one.
+        known: the pair's open connections before these segments, the latest last.
     """
     segments, data, apart = part
-    waiting: deque[Caught] = deque()
-    epochs: list[Epoch] = []
-    if connection is not None:
-        waiting, connection.waiting = deque(connection.waiting), []
-        epochs += [Epoch(connection)] if connection.streams else []
+    waiting, epochs = _resumed(known)
+    over: list[Epoch] = []
     ends, interfaces = segments.ends, segments.interfaces
     columns = _columns(segments)
     passed = {int(segments.frame[row]): whole for row, whole in segments.passed.items()}
@@ -126,7 +131,8 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
     while waiting or at < len(rows):
         if not waiting:
             end = run_ends[at]
-            if end - at >= RUN_COUNT and at >= retry_at and epochs and not epochs[-1].connection.waits:
+            is_alone = len(epochs) == 1 and not epochs[-1].connection.waits
+            if end - at >= RUN_COUNT and at >= retry_at and is_alone:
                 if _take_run(part, rows[at:end], epochs[-1]):
                     at, patience = end, RUN_COUNT
                     continue
@@ -142,12 +148,12 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
                 at += 1
             if last > part.last_number:
                 break
-        _read_next(waiting, epochs, passed, apart=apart)
+        over += _read_next(waiting, epochs, passed, apart=apart)
     if waiting:
         frame, segment = waiting[0]
         epochs = epochs or [Epoch(Connection(frame.number, segment, apart=apart))]
         epochs[-1].connection.waiting = [*waiting]
-    return epochs
+    return over + epochs
 
 
 def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
@@ -169,19 +175,29 @@ def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
     )
 
 
-def decided(connection: Connection) -> list[Epoch]:
-    """Return the connections of a pair once nothing can change them."""
-    waiting, connection.waiting = deque(connection.waiting), []
-    epochs = [Epoch(connection)] if connection.streams else []
+def decided(known: Sequence[Connection]) -> list[Epoch]:
+    """Return the connections of a pair, as `reassemble` does, once nothing can change them."""
+    waiting, epochs = _resumed(known)
+    over: list[Epoch] = []
     while waiting:
-        _read_next(waiting, epochs, {}, apart=connection.apart)
-    return epochs
+        over += _read_next(waiting, epochs, {}, apart=known[-1].apart)
+    return over + epochs
+
+
+def _resumed(known: Sequence[Connection]) -> tuple[deque[Caught], list[Epoch]]:
+    """Return the segments that wait in the connections of a pair, and the connections that have read any."""
+    waiting: deque[Caught] = deque()
+    for connection in known:
+        waiting += connection.waiting
+        connection.waiting = []
+    return waiting, [Epoch(connection) for connection in known if connection.streams]
 
 
 def _begins(first: Caught, epochs: Sequence[Epoch]) -> bool:
     """Return the same as mqproto.captures.net.streams.Reassembler.begins."""
     frame, segment = first
-    is_new = not epochs or epochs[-1].connection.is_new_to(frame.interface.number, segment)
+    number = frame.interface.number
+    is_new = all(epoch.connection.is_new_to(number, segment) for epoch in epochs)
     return is_new and not segment.flags & SYN
 
 
@@ -196,21 +212,36 @@ def _read_next(
     passed: Mapping[int, Frame],
     *,
     apart: bool,
-) -> None:
-    """Take the first waiting segment, or the one that begins its side."""
+) -> list[Epoch]:
+    """Take the first waiting segment, or the one that begins its side; return the connections that this ends."""
     number = waiting[0][0].number
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
     if place:
         waiting.appendleft(waiting[place])
         del waiting[place + 1]
     frame, segment = waiting.popleft()
-    if not epochs or epochs[-1].connection.is_over_for(frame.interface.number, segment):
-        if epochs:
-            epochs[-1].settle(number)
-        epochs.append(Epoch(Connection(number, segment, apart=apart)))
-    epochs[-1].feed((frame, segment), number)
+    known = [epoch.connection for epoch in epochs]
+    connection = taker_of(known, frame.interface.number, segment)
+    leaving: list[tuple[Epoch, list[Arrival]]] = []
+    if connection is None:
+        epoch = Epoch(Connection(number, segment, apart=apart))
+    else:
+        epoch = epochs.pop(known.index(connection))
+        known.remove(connection)
+    gone = parting(known, begins=connection is None)
+    over = [each for each in epochs if each.connection in gone]
+    for each in over:
+        epochs.remove(each)
+        each.is_over = True
+        leaving.append((each, each.connection.settle()))
+    if epoch.connection.is_shown_by(segment):
+        leaving += ((other, other.connection.let_go()) for other in epochs)
+    give_way(leaving, number)
+    epochs.append(epoch)
+    epoch.feed((frame, segment), number)
     if frame.number in passed:
-        epochs[-1].connection.contradict(frame, passed[frame.number], segment.source)
+        epoch.connection.contradict(frame, passed[frame.number], segment.source)
+    return over
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:

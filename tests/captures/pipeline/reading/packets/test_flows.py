@@ -100,6 +100,35 @@ def test_ports_that_are_used_again_carry_another_connection_though_its_handshake
     assert not any(seen.stream.retransmission_count for seen in result.closed)
 
 
+@pytest.mark.parametrize("stray", [False, True])
+def test_connections_that_share_their_ends_are_told_apart_by_their_numbers(stray: bool) -> None:
+    """Two VLANs may use the same addresses, and anybody may send a SYN that nobody answers."""
+    talks = [
+        TcpConversation(CLIENT, SERVER, client_sequence=start, server_sequence=start)
+        for start in (9, 5_000_000)
+    ]
+    lines = [
+        [
+            *talk.open(),
+            *(frame for side in [*Side] * 40 for frame in talk.send(side, b"some")),
+            *talk.finish(Side.CLIENT),
+        ]
+        for talk in talks
+    ]
+    if stray:
+        lines[1] = lines[1][:1]
+    mixed = [frame for both in itertools.zip_longest(*lines) for frame in both if frame is not None]
+    tagged = [
+        frame[:12] + bytes.fromhex("81000005") + frame[12:] if frame in lines[1] else frame for frame in mixed
+    ]
+    result = assert_same(numbered(Frame(time, frame) for time, frame in enumerate(tagged, 1)), [20, 100])
+    streams = [
+        (seen.stream.data_bytes, seen.stream.missing_bytes, seen.stream.retransmission_count)
+        for seen in result.closed
+    ]
+    assert sorted(streams) == [(0 if stray else 160, 0, 0)] * 2 + [(160, 0, 0)] * 2
+
+
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
     """A SYN begins another connection, even if the sequence number after it is expected next.
 

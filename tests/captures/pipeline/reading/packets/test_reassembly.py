@@ -29,7 +29,7 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
             f"{stream.connection} {stream.interface.name} {stream}",
             [chunks.piece(row) for row in range(len(chunks))],
         )
-        for epoch in reassemble(part, Pairs(part.segments).rows_of(pair), None)
+        for epoch in reassemble(part, Pairs(part.segments).rows_of(pair), [])
         for stream, chunks in epoch.chunks().items()
     ]
 
@@ -81,7 +81,7 @@ def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
         found[pair] = Connection(number, segment)
     chunk_counts = {(pair, str(stream)): count for pair, stream, count in smooth.fill(part, found)}
     for pair, connection in found.items():
-        [epoch] = reassemble(part, pairs.rows_of(pair), None)
+        [epoch] = reassemble(part, pairs.rows_of(pair), [])
         assert not epoch.connection.waits
         for ours, theirs in zip(connection.streams, epoch.connection.streams, strict=True):
             assert told(ours) == told(theirs)
@@ -124,7 +124,7 @@ def test_what_is_repeated_in_a_run_is_compared_with_what_is_remembered_of_it() -
     said = [frame for number in range(200) for frame in talk.send(Side.CLIENT, b"%05d" % number)]
     other = said[-40][:-1] + b"?"
     [part] = ranges(numbered(Frame(0, frame) for frame in [*opening, *said, other]))
-    [epoch] = reassemble(part, Pairs(part.segments).rows_of(0), None)
+    [epoch] = reassemble(part, Pairs(part.segments).rows_of(0), [])
     assert [stream.conflict_count for stream in epoch.connection.streams] == [1, 0]
 
 
