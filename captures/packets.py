@@ -343,11 +343,11 @@ class Totals:
         """Whether no packet is known to be missing; packets whose heads are in the capture may still lack bytes.
 
         Bytes that begin no packet do not hide a packet: their receiver closes the session.  [MS-MQQB] 3.1.5.1
+        Frames that contradict one another may.
         """
-        is_short = bool(self.conflicts) and self.conflicts[0][0] == MISSING_FRAMES
-        return not (
-            is_short or self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes
-        )
+        if any(code in (MISSING_FRAMES, "contradiction") for code, _ in self.conflicts):
+            return False
+        return not (self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes)
 
     @property
     def skipped_bytes(self) -> int:
@@ -483,7 +483,7 @@ class PacketReader:
         if isinstance(content, Segment):
             self.translations.meet(content, frame.number, frame.time_ns)
             here = self._place_of(frame) if self._halves else frame.interface.number
-            if content.payload and self._copies.is_behind(content, here):
+            if content.payload and self._copies.is_behind(content, here, frame.number):
                 self._copies.compare(frame, content, self._before(here))
         self._waiting.append((frame, content))
 
@@ -522,9 +522,10 @@ class PacketReader:
         totals.cut_frames += frame.missing_bytes > 0
         if isinstance(content, Segment):
             totals.segment_frames += 1
-            whole = self._copies.passed.pop(frame.number, None) if self._copies.passed else None
-            if whole is not None:
-                content = content._replace(payload=b"", flags=0)
+            whole = None
+            if frame.number in self._copies.passed:
+                whole = self._copies.passed.pop(frame.number)
+                content = content._replace(payload=b"", flags=0, cut_bytes=0)
             segment = self.translations.translated(content, frame.number)
             before: list[SeenPacket] = []
             if self._reassembler.begins(frame, segment):

@@ -102,8 +102,8 @@ class Stream:
     snapped_bytes: how many of missing_bytes were cut from frames by the capture's snapshot length. Such cuts do not
         count as gaps.
     retransmission_count: how many segments had bytes that had been seen before.
-    conflict_count: how many repetitions differed in at least one byte. The first copy is the one that is used.
-        `conflicts` has the first CONFLICT_LIMIT of them.
+    conflict_count: how many repetitions differed in at least one byte. `conflicts` has the first CONFLICT_LIMIT of
+        them, and whether the first copy was read.
     early_count: how many segments came before earlier bytes of the stream, or without them.
     keep_alive_count: how many segments repeated the last byte to check that the other side is alive; the value of this
         byte means nothing.
@@ -130,15 +130,19 @@ class Stream:
     opposite: Stream | None = field(default=None, repr=False)
     opened: bool | None = None
 
-    def contradict(self, first: Frame, second: Frame) -> None:
-        """Count a conflict between two frames, which have different bytes for the same place."""
+    def contradict(self, first: Frame, second: Frame, *, is_read: bool = True) -> None:
+        """Count a conflict between two frames, which have different bytes for the same place.
+
+        Args:
+            is_read: as in Contradiction.
+        """
         self.conflict_count += 1
         if len(self.conflicts) < CONFLICT_LIMIT:
-            self.conflicts.append(Contradiction.between(first, second))
+            self.conflicts.append(Contradiction.between(first, second)._replace(is_read=is_read))
 
     def said_of_conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield a finding about each recorded conflict, as a code and a text."""
-        for first, second, damaged in self.conflicts:
+        for first, second, damaged, is_read in self.conflicts:
             text = f"{self}: frames {first} and {second} have other bytes for the same place of the stream"
             if damaged:
                 yield (
@@ -146,7 +150,8 @@ class Stream:
                     f"{text}; the checksum of frame {damaged} does not fit, so that it was not taken",
                 )
             else:
-                yield "contradiction", f"{text}; which the receiver took is not known"
+                unread = "" if is_read else ", so that neither was taken"
+                yield "contradiction", f"{text}; which the receiver took is not known{unread}"
 
     def __str__(self) -> str:
         return f"{self.source} > {self.destination}"

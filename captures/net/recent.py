@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.answers import segment_in, sum_of
 from mqproto.captures.net.ip import IpReader
-from mqproto.captures.net.tcp import Endpoint, Segment
+from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 
 JUMP_LIMIT_BYTES: Final = 1 << 28
 """The distance from the next expected byte, in bytes, beyond which a segment is another connection's.
@@ -56,14 +56,16 @@ Caught = tuple[Frame, Segment]
 class Contradiction(NamedTuple):
     """Two frames with different bytes for the same place of a stream.
 
-    first: the frame that was captured first. Its bytes are read, unless it is damaged and the second frame came soon;
-        then the bytes of the second frame are read.
+    first: the frame that was captured first.
     damaged: the number of the frame with a wrong checksum, if the other frame's checksum is right; otherwise 0.
+    is_read: whether the first frame's bytes had been read before the second frame came. Otherwise a damaged frame's
+        bytes are not read, and if neither is known to be damaged, those of neither frame.
     """
 
     first: int
     second: int
     damaged: int = 0
+    is_read: bool = True
 
     @classmethod
     def between(cls, first: Frame, second: Frame) -> Contradiction:
@@ -170,30 +172,33 @@ def differ(at: int, one: bytes, position: int, other: bytes) -> bool:
 
 
 class DamagedCopies:
-    """Finds frames that are damaged copies of other frames.
+    """Finds frames that are damaged copies of other frames, and frames that contradict one another.
+
+    Which of two intact frames the receiver took is not known, so that neither is read: nobody is judged by such bytes.
 
     Attributes:
-        passed: the intact copy of each frame that is to be passed over, keyed by the number of that frame.
+        passed: the frames that are to be passed over, keyed by their numbers. The value is the frame that each one
+            contradicts; None if that frame names this one.
     """
 
     def __init__(self) -> None:
-        self.passed: dict[int, Frame] = {}
-        self._reached: dict[tuple[Endpoint, Endpoint, int], int] = {}
+        self.passed: dict[int, Frame | None] = {}
+        self._reached: dict[tuple[Endpoint, Endpoint, int], tuple[int, int]] = {}
 
-    def is_behind(self, segment: Segment, interface: int) -> bool:
-        """Whether a new segment repeats bytes of earlier segments."""
+    def is_behind(self, segment: Segment, interface: int, number: int) -> bool:
+        """Whether a new segment, in the frame with this number, may repeat bytes of earlier segments."""
         way = (segment.source, segment.destination, interface)
-        start, reached = segment.sequence_number, self._reached.get(way)
-        end = (start + len(segment.payload)) % 2**32
-        if reached == start:
-            self._reached[way] = end
-            return False
+        start = segment.sequence_number
+        reached, jumped_at = self._reached.get(way, (start, -AHEAD_COUNT))
+        behind = signed(reached - start)
+        if abs(behind) > JUMP_LIMIT_BYTES:
+            jumped_at = number
+        if not 0 < behind <= JUMP_LIMIT_BYTES or len(segment.payload) > behind:
+            reached = (start + len(segment.payload)) % 2**32
         if len(self._reached) > WAYS_LIMIT:
             self._reached.clear()
-        behind = 0 if reached is None else signed(reached - start)
-        if reached is None or not 0 < behind <= JUMP_LIMIT_BYTES or len(segment.payload) > behind:
-            self._reached[way] = end
-        return 0 < behind <= JUMP_LIMIT_BYTES
+        self._reached[way] = reached, jumped_at
+        return behind > 0 or number - jumped_at <= AHEAD_COUNT
 
     def compare(self, frame: Frame, segment: Segment, before: Iterable[Caught]) -> None:
         """Look for copies of a segment that differ from it.
@@ -208,15 +213,23 @@ class DamagedCopies:
             if damaged:
                 worse, better = (other, frame) if damaged == other.number else (frame, other)
                 self.passed.setdefault(worse.number, better)
+            else:
+                self.passed.setdefault(other.number, None)
+                self.passed.setdefault(frame.number, other)
 
 
 def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> Iterator[Frame]:
     for other_frame, other in before:
         if other.source != segment.source or other.destination != segment.destination:
             continue
+        if other.flags & SYN:
+            return  # Anything before that belongs to another connection.
         at = signed(other.sequence_number - segment.sequence_number)
         if not at and other.payload == segment.payload:
             return  # Anything before that has been compared with that copy.
+        sizes = len(other.payload), len(segment.payload)
+        if 1 in sizes and at + sizes[0] == sizes[1]:
+            continue  # One of them checks that the other side is alive: its byte means nothing.
         if differ(at, other.payload, 0, segment.payload):
             yield other_frame
 

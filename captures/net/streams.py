@@ -130,7 +130,7 @@ class Reassembler:
         return arrivals
 
     def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
-        """Record that another frame has an intact copy of a damaged segment that was fed."""
+        """Record that another frame, `whole`, contradicts a segment that was fed, and whose bytes are not read."""
         if damaged.interface.number in self._halves:
             damaged = self._halves[damaged.interface.number].put_right(damaged)
         connection = self._connections[ends_of(segment.source, segment.destination)][-1]
@@ -207,6 +207,7 @@ class Connection:
         is_shown: whether it has had more than SYNs that nobody answers.
         waiting: the segments that wait while only a part of a capture is read, beginning with the first one that may
             have overtaken others.
+        passed: those of their frames that are passed over, as in mqproto.captures.net.recent.DamagedCopies.
     """
 
     def __init__(
@@ -228,6 +229,7 @@ class Connection:
         self.silent_count = 0
         self.is_shown = False
         self.waiting: list[Caught] = []
+        self.passed: dict[int, Frame | None] = {}
 
     def is_new_to(self, interface: int, segment: Segment) -> bool:
         """Whether an interface has seen nothing from the sender of a segment."""
@@ -260,9 +262,9 @@ class Connection:
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
-        """Record that a damaged frame from this source has an intact copy in another frame."""
+        """Record that another frame, `whole`, contradicts a frame from this source whose bytes are not read."""
         stream = self.view(damaged.interface).pair(source)[0].stream
-        stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
+        stream.contradict(*sorted((damaged, whole), key=lambda each: each.number), is_read=False)
 
     def view(self, interface: Interface) -> View:
         """Return one interface's view of the connection; a new one if the interface has not seen anything yet."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.recent import AHEAD_COUNT, Caught, DamagedCopies
 from mqproto.captures.net.streams import ends_of
-from mqproto.captures.net.tcp import Endpoint, Segment
+from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 from mqproto.captures.pipeline.reading.addresses import Addresses
 from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart, distance
 from mqproto.captures.pipeline.source.octets import binaries
@@ -97,6 +97,7 @@ class SegmentParts:
         self._apart = apart
         self._waiting: list[_Some] = []
         self._size_bytes = 0
+        self._copies = DamagedCopies()
 
     def take(self, rows: pa.RecordBatch) -> Iterator[SegmentPart]:
         """Take the segments of the next range; yield a part if there are enough."""
@@ -114,7 +115,7 @@ class SegmentParts:
         if not self._waiting:
             return
         part = _together(self._waiting, self._apart)
-        pass_over_damaged(part)
+        pass_over_damaged(part, self._copies)
         frame = part.segments.frame
         count = int(np.searchsorted(frame, frame[-1] - held_count, side="right"))
         held, self._waiting = self._waiting, []
@@ -179,10 +180,15 @@ def _octets(column: pa.LargeBinaryArray) -> tuple[pa.Buffer, Integers]:
     return data[int(edges[0]) : int(edges[-1])], np.diff(edges)
 
 
-def pass_over_damaged(part: SegmentPart) -> None:
-    """Remove the content of damaged segments of which there are intact copies."""
+def pass_over_damaged(part: SegmentPart, copies: DamagedCopies) -> None:
+    """Remove the content of damaged segments of which there are intact copies, and of those that contradict others.
+
+    Args:
+        copies: what was found in earlier parts, some of whose segments may be in this part, too.
+    """
     segments = part.segments
-    row, count = np.flatnonzero(segments.size > 0), len(segments.ends)
+    row = np.flatnonzero((segments.size > 0) | (segments.flags & SYN != 0))
+    count = len(segments.ends)
     way = (segments.interface[row].astype(np.int64) * count + segments.source[row]) * count
     way += segments.destination[row]
     frame, sequence, size = segments.frame[row], segments.sequence[row], segments.size[row]
@@ -193,10 +199,7 @@ def pass_over_damaged(part: SegmentPart) -> None:
     start = distance(sequence[by], sequence[by][is_first][group]) + (group << 34)
     reached = np.maximum.accumulate(start + size[by])
     behind = np.flatnonzero(~is_first[1:] & (start[1:] < reached[:-1])) + 1
-    if not len(behind):
-        return
     firsts = np.flatnonzero(is_first)[group]
-    copies = DamagedCopies()
 
     def at(place: int) -> Caught:
         return _segment_at(part, int(row[by[place]]))
@@ -209,13 +212,14 @@ def pass_over_damaged(part: SegmentPart) -> None:
 
     for place in behind.tolist():
         copies.compare(*at(place), before(place))
-    for number, whole in copies.passed.items():
-        segments.pass_over(number, whole)
+    copies.passed = {number: one for number, one in copies.passed.items() if number >= segments.frame[0]}
+    for number, one in copies.passed.items():
+        segments.pass_over(number, one)
 
 
 def _segment_at(part: SegmentPart, row: int) -> Caught:
     segments = part.segments
     source, destination = segments.ends[segments.source[row]], segments.ends[segments.destination[row]]
-    payload = segments.payload(part.data, row)
-    segment = Segment(source, destination, int(segments.sequence[row]), 0, 0, 0, b"", payload)
+    payload, flags = segments.payload(part.data, row), int(segments.flags[row])
+    segment = Segment(source, destination, int(segments.sequence[row]), 0, flags, 0, b"", payload)
     return segments.frame_of(part.data, row), segment

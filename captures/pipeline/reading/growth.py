@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.tables.kept import every_saved
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
-FORM: Final = 17
+FORM: Final = 18
 """The form of saved data, to be raised when the meaning of the data changes.
 
 Data of another form is not used: a series that has grown is then read again as a whole.

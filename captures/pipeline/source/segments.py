@@ -76,7 +76,7 @@ class Segments:
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point; the maximum over all interfaces.
     dropped: what the range says about dropped frames.
-    passed: for damaged segments whose content is removed, the intact frames, keyed by row.
+    passed: the segments whose content is removed, keyed by row, as in mqproto.captures.net.recent.DamagedCopies.
     """
 
     frame: Integers
@@ -106,7 +106,7 @@ class Segments:
     last_ns: int | None = None
     back_ns: int = 0
     dropped: Dropped = field(default_factory=Dropped)
-    passed: dict[int, Frame] = field(default_factory=dict)
+    passed: dict[int, Frame | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -147,10 +147,10 @@ class Segments:
             self.destination[rows] = np.where(is_straight, other, one)
         self.ends[:] = index
 
-    def pass_over(self, frame: int, whole: Frame) -> None:
-        """Remove the content of a frame's segment, because another frame, `whole`, has an intact copy."""
+    def pass_over(self, frame: int, whole: Frame | None) -> None:
+        """Remove the content of a frame's segment, as mqproto.captures.net.recent.DamagedCopies says."""
         row = int(np.searchsorted(self.frame, frame))
-        self.size[row] = self.flags[row] = 0
+        self.size[row] = self.flags[row] = self.cut[row] = 0
         if row in self.odd_payloads:
             self.odd_payloads[row] = b""
         self.passed[row] = whole

@@ -87,13 +87,49 @@ def test_of_two_copies_the_damaged_one_is_passed_over(place: int, is_first: bool
 
 
 @PLACES
-def test_copies_that_contradict_each_other_are_told_with_both_frames(place: int, tmp_path: Path) -> None:
-    other = spoil.summed(with_other_bit(HOP[place], 31))
-    told = said(with_copy(place, HOP[place], other), tmp_path / "tables")
+@pytest.mark.parametrize("is_first", [True, False], ids=["other first", "other later"])
+def test_nobody_is_judged_by_copies_that_contradict_each_other(
+    place: int, is_first: bool, tmp_path: Path
+) -> None:
     second = min(place + 4, len(HOP)) + 1
     text = f"frames {place + 1} and {second} have other bytes for the same place of the stream; which the receiver took"
-    assert about_frames(told) == [("contradiction", f"{text} is not known")]
-    assert contents(told) == contents(WHOLE), "the first is shown"
+    expected = [("contradiction", f"{text} is not known, so that neither was taken")]
+    for at in (0, 9, 20, 31):
+        copies = spoil.summed(with_other_bit(HOP[place], at)), HOP[place]
+        told = said(with_copy(place, *copies[:: 1 if is_first else -1]), tmp_path / f"{at}")
+        assert (told.faults, about_frames(told)) == ([], expected)
+        assert contents(told) < contents(WHOLE), "neither is shown"
+
+
+def test_a_byte_that_asks_whether_anybody_is_there_contradicts_nothing(tmp_path: Path) -> None:
+    bare = spoil.placed(HOP[LATER])
+    assert bare is not None
+    data = bytearray(HOP[LATER].data[: bare.payload]) + b"\0"
+    data[bare.ip + 2 : bare.ip + 4] = (len(data) - bare.ip).to_bytes(2)
+    data[bare.tcp + 4 : bare.tcp + 8] = (bare.sequence + bare.end - bare.payload - 1).to_bytes(4)
+    asking = spoil.summed(HOP[LATER]._replace(data=bytes(data)))
+    told = said(numbered([*HOP[: LATER + 1], asking, *HOP[LATER + 1 :]]), tmp_path / "tables")
+    assert about_frames(told) == []
+    assert contents(told) == contents(WHOLE)
+
+
+def test_a_connection_that_begins_at_the_same_place_contradicts_nothing_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    def earlier(frame: Frame) -> Frame:
+        place = spoil.placed(frame)
+        assert place is not None
+        at = place.tcp + (4 if place.ends[0] == ends[0] else 8)
+        data = bytearray(frame.data)
+        data[at : at + 4] = max(0, int.from_bytes(data[at : at + 4]) - 4).to_bytes(4)
+        return spoil.summed(frame._replace(data=bytes(data)))
+
+    opening = spoil.placed(HOP[0])
+    assert opening is not None
+    ends = opening.ends
+    told = said(numbered([*HOP[:8], *map(earlier, HOP[:8])]), tmp_path / "tables")
+    assert about_frames(told) == []
+    assert contents(told) == contents(decoded([HOP[:8], HOP[:8]]))
 
 
 @pytest.mark.long

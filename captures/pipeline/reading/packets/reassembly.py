@@ -107,26 +107,23 @@ def reassemble(part: SegmentPart, rows: Integers, known: Sequence[Connection]) -
         known: the pair's open connections before these segments, the latest last.
     """
     segments, data, apart = part
-    waiting, epochs = _resumed(known)
+    waiting, passed, epochs = _resumed(known)
+    passed |= {int(segments.frame[row]): whole for row, whole in segments.passed.items()}
     over: list[Epoch] = []
     ends, interfaces = segments.ends, segments.interfaces
     columns = _columns(segments)
-    passed = {int(segments.frame[row]): whole for row, whole in segments.passed.items()}
     run_ends = _run_ends(segments, rows).tolist()
-    at = retry_at = 0
-    patience = RUN_COUNT
+    at, retry_at, patience = 0, 0, RUN_COUNT
 
     def caught(at: int) -> Caught:
         row = int(rows[at])
         source, destination, sequence, acknowledgment, flags, place, number, time_ns, offset, cut, *raw = (
             column.item(row) for column in columns
-        )
-        payload = segments.payload(data, row)
-        one, other = ends[source], ends[destination]
+        )  # The rest is about the frame: its start, its size, and how much of it is missing.
+        payload, one, other = segments.payload(data, row), ends[source], ends[destination]
         segment = Segment(one, other, sequence, acknowledgment, flags, 0, b"", payload, cut)
-        start, size, missing = raw
-        bare = data[start : start + size]
-        return Frame(time_ns, bare, "", missing, interfaces[place], number, offset), segment
+        frame = data[raw[0] : raw[0] + raw[1]]
+        return Frame(time_ns, frame, "", raw[2], interfaces[place], number, offset), segment
 
     while waiting or at < len(rows):
         if not waiting:
@@ -150,9 +147,10 @@ def reassemble(part: SegmentPart, rows: Integers, known: Sequence[Connection]) -
                 break
         over += _read_next(waiting, epochs, passed, apart=apart)
     if waiting:
-        frame, segment = waiting[0]
-        epochs = epochs or [Epoch(Connection(frame.number, segment, apart=apart))]
+        first = waiting[0][0].number
+        epochs = epochs or [Epoch(Connection(first, waiting[0][1], apart=apart))]
         epochs[-1].connection.waiting = [*waiting]
+        epochs[-1].connection.passed = {key: one for key, one in passed.items() if key >= first}
     return over + epochs
 
 
@@ -177,20 +175,24 @@ def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
 
 def decided(known: Sequence[Connection]) -> list[Epoch]:
     """Return the connections of a pair, as `reassemble` does, once nothing can change them."""
-    waiting, epochs = _resumed(known)
+    waiting, passed, epochs = _resumed(known)
     over: list[Epoch] = []
     while waiting:
-        over += _read_next(waiting, epochs, {}, apart=known[-1].apart)
+        over += _read_next(waiting, epochs, passed, apart=known[-1].apart)
     return over + epochs
 
 
-def _resumed(known: Sequence[Connection]) -> tuple[deque[Caught], list[Epoch]]:
-    """Return the segments that wait in the connections of a pair, and the connections that have read any."""
+def _resumed(
+    known: Sequence[Connection],
+) -> tuple[deque[Caught], dict[int, Frame | None], list[Epoch]]:
+    """Return what waits in the connections of a pair, what of it is passed over, and those that have read any."""
     waiting: deque[Caught] = deque()
+    passed: dict[int, Frame | None] = {}
     for connection in known:
         waiting += connection.waiting
-        connection.waiting = []
-    return waiting, [Epoch(connection) for connection in known if connection.streams]
+        passed |= connection.passed
+        connection.waiting, connection.passed = [], {}
+    return waiting, passed, [Epoch(connection) for connection in known if connection.streams]
 
 
 def _begins(first: Caught, epochs: Sequence[Epoch]) -> bool:
@@ -209,7 +211,7 @@ def _ahead(waiting: Sequence[Caught]) -> list[Caught]:
 def _read_next(
     waiting: deque[Caught],
     epochs: list[Epoch],
-    passed: Mapping[int, Frame],
+    passed: Mapping[int, Frame | None],
     *,
     apart: bool,
 ) -> list[Epoch]:
@@ -239,8 +241,8 @@ def _read_next(
     give_way(leaving, number)
     epochs.append(epoch)
     epoch.feed((frame, segment), number)
-    if frame.number in passed:
-        epoch.connection.contradict(frame, passed[frame.number], segment.source)
+    if whole := passed.get(frame.number):
+        epoch.connection.contradict(frame, whole, segment.source)
     return over
 
 
