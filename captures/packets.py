@@ -385,8 +385,8 @@ class PacketReader:
 
     Args:
         turns: collects where connections begin and end; None if that is not needed.
-        ahead: how many later frames to wait for before a frame is read, because an intact copy of it may come; 0 to
-            read each frame at once.
+        ahead: how many later frames may have copies of a frame, or be read before it. Twice as many are waited for,
+            so that what is read early has been compared as well. 0 to read each frame at once.
 
     Attributes:
         totals, points: the counts of the whole capture, and of each capture point; complete once everything has been
@@ -403,6 +403,7 @@ class PacketReader:
         self._frames = frames
         self._turns = turns
         self._ahead = ahead
+        self._early: set[int] = set()  # the numbers of waiting frames that have been read
         self.translations = Translations()
         self._ip = IpReader()
         self._reassembler = Reassembler()
@@ -432,7 +433,7 @@ class PacketReader:
         try:
             for frame in self._looked_at():
                 self._meet(frame)
-                if len(waiting) > self._ahead:
+                if len(waiting) > 2 * self._ahead:
                     for packet in self._take(*waiting.popleft()):
                         yield self._counted(packet)
         except (CaptureError, OSError) as error:
@@ -481,17 +482,32 @@ class PacketReader:
         self.totals.see(frame.time_ns)
         content = content_of(frame, self._ip)
         if isinstance(content, Segment):
+            known_count = len(self.translations.found)
             self.translations.meet(content, frame.number, frame.time_ns)
-            here = self._place_of(frame) if self._halves else frame.interface.number
-            if content.payload and self._copies.is_behind(content, here, frame.number):
-                self._copies.compare(frame, content, self._before(here))
+            if len(self.translations.found) > known_count:
+                for at, (earlier, segment) in enumerate(self._waiting):
+                    if isinstance(segment, Segment) and segment.payload:
+                        self._compare(earlier, segment, len(self._waiting) - at)
+            if content.payload:
+                self._compare(frame, content)
         self._waiting.append((frame, content))
 
-    def _before(self, place: int) -> Iterator[tuple[Frame, Segment]]:
-        """Yield the waiting segments that were captured at a place, the latest first."""
-        for frame, content in reversed(self._waiting):
-            if isinstance(content, Segment) and self._place_of(frame) == place:
-                yield frame, content
+    def _compare(self, frame: Frame, content: Segment, later_count: int = 0) -> None:
+        """Compare a segment with the waiting ones before it, all as their connections count by now.
+
+        Args:
+            later_count: how many of the last waiting frames are not before it.
+        """
+        here = self._place_of(frame) if self._halves else frame.interface.number
+        segment = self.translations.translated(content, frame.number)
+        if later_count or self._copies.is_behind(segment, here, frame.number):
+            before = (
+                (other, self.translations.translated(each, other.number))
+                for other, each in islice(reversed(self._waiting), later_count, None)
+                if isinstance(each, Segment) and self._place_of(other) == here
+                if frame.number - other.number <= AHEAD_COUNT
+            )
+            self._copies.compare(frame, segment, before)
 
     def _place_of(self, frame: Frame) -> int:
         number = frame.interface.number
@@ -503,18 +519,28 @@ class PacketReader:
         These segments are read before the first one.
         """
         caught = [
-            (other._replace(interface=other.interface._replace(number=self._place_of(other))), segment)
+            (
+                other._replace(interface=other.interface._replace(number=self._place_of(other))),
+                self.translations.translated(segment, other.number),
+            )
             for other, segment in ((frame, content), *self._waiting)
-            if isinstance(segment, Segment) and other.number not in self._copies.passed
+            if isinstance(segment, Segment)
+            and other.number not in self._copies.passed
+            and other.number not in self._early
+            and other.number - frame.number <= AHEAD_COUNT
         ]
         if place := beginning_in(caught):
             number = caught[place][0].number
             earlier = next(each for each in self._waiting if each[0].number == number)
-            self._waiting.remove(earlier)
-            return list(self._take(*earlier))
+            packets = list(self._take(*earlier))
+            self._early.add(number)
+            return packets
         return []
 
     def _take(self, frame: Frame, content: Segment | SeenPacket | str) -> Iterable[SeenPacket]:
+        if frame.number in self._early:
+            self._early.remove(frame.number)
+            return ()
         if len(frame.data) <= LONGEST_BYTES:
             self._kept.append(frame)
         totals = self.totals

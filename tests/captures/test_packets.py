@@ -415,7 +415,7 @@ def test_who_waits_for_each_frame_is_shown_what_it_holds_before_more_come(ahead:
             yield frame
 
     lags = [come - packet.frame for packet in PacketReader(coming(), ahead=ahead)]
-    assert lags[800] == ahead, "at first it is looked what the interfaces are"
+    assert lags[800] == 2 * ahead, "at first it is looked what the interfaces are"
 
 
 @pytest.mark.parametrize("name", [*FRAMES, "many connections"])

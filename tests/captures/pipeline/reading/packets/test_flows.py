@@ -182,6 +182,17 @@ def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
         assert_same(exchanged(said), cuts)
 
 
+def test_what_overtook_others_may_have_other_addresses_because_of_a_translation() -> None:
+    """The end of a packet was captured behind the translation, and its beginning only before it."""
+    packet, behind = user_message(200), Endpoint("10.9.9.9", 40_002)
+    segments = [(1, behind, 120), (2, CLIENT, 0), (3, CLIENT, 120)]
+    frames = numbered(
+        Frame(time, encode_frame(Segment(SERVER, end, at, 1, ACK, 0, b"", packet[at : at + 120]), 0))
+        for time, end, at in segments
+    )
+    assert [found["data"] for found in assert_same(frames).packets] == [packet]
+
+
 def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
     """Return segments between two ends.
 
