@@ -230,8 +230,14 @@ class Sending:
             hole = Hole(last.packet, min(last.since_ns, since_ns), until_ns, size_bytes, size_bytes)
         self.holes.append(hole)
 
-    def take(self, facts: SessionFacts, view: SessionView) -> None:
-        """Take the next packet of this end; a packet that is cut too short to be identified counts as missing."""
+    def take(self, facts: SessionFacts, view: SessionView, *, begun: bool) -> None:
+        """Take the next packet of this end; a packet that is cut too short to be identified counts as missing.
+
+        Args:
+            begun: as in Talk. If the other end's packets show that, this end's first ones may still be missing.
+        """
+        if begun and self.last_ns is None and not begins(facts):
+            self.lose(EVER, facts, ENDLESS)
         if view.hidden_bytes:
             self.lose(EVER if self.last_ns is None else self.last_ns, facts, view.hidden_bytes)
         if facts.kind is Kind.CUT:
@@ -597,7 +603,7 @@ class WayBook:
         talk = known[1]
         talk.take(facts)
         sending = talk.client if view.half is connection.client else talk.server
-        sending.take(facts, view)
+        sending.take(facts, view, begun=talk.begun)
         return sending
 
     def end(

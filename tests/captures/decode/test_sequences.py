@@ -194,6 +194,15 @@ def test_a_hole_in_the_handshake_of_another_connection_had_no_message() -> None:
     assert scene.faults(ends=other.reset("a")) == [("order-ack-beyond", wrong.number)]
 
 
+def test_the_first_packets_of_one_end_may_be_missing_if_it_is_known_how_much_the_other_end_sent() -> None:
+    scene, wire = direct(1, 2)
+    other = scene.wire("c", "a", opened=False)
+    other.ack("c", user_msg_sequence_number=9).missing_bytes = 604
+    other.ack("a", user_msg_sequence_number=9)
+    wire.send("c", ordered(3))
+    assert scene.faults(ends=other.reset("a")) == []
+
+
 def test_what_was_written_behind_an_order_ack_was_not_before_it_whatever_lacks() -> None:
     scene, wire = direct(1, 2)
     other = scene.wire("a", "c")
