@@ -15,7 +15,7 @@ from mqproto.captures.decode.facts import Acknowledgment, Hop, InOrder, MessageK
 from mqproto.captures.decode.findings import Finding, Severity
 from mqproto.captures.decode.sequences.claims import claim_of, compare, is_newer, judged, suspect_elsewhere
 from mqproto.captures.decode.sequences.progress import Gap, HighMark, HopProgress, shown
-from mqproto.captures.decode.sequences.sequence import HOP_LIMIT, SAID_LIMIT, Sequence
+from mqproto.captures.decode.sequences.sequence import CLAIM_LIMIT, HOP_LIMIT, SAID_LIMIT, Sequence
 from mqproto.captures.decode.sight import Acknowledged
 from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
@@ -65,6 +65,7 @@ class SequenceChecker:
         self._limit = limit
         self._sequences: OrderedDict[tuple[Guid, int, int], Sequence] = OrderedDict()
         self._remembered: deque[tuple[Sequence, int]] = deque()
+        self._to_nobody: list[Acknowledgment] = []  # OrderAcks for a queue manager that is not known so far
 
     def take_message(self, message: NumberedMessage) -> SequenceView:
         """Take a transactional message that crosses a hop."""
@@ -156,6 +157,8 @@ class SequenceChecker:
             return SequenceView()
         origin = _origin(ack)
         if origin is None:
+            self._to_nobody.append(ack)
+            del self._to_nobody[:-CLAIM_LIMIT]
             return SequenceView()
         sequence = self._sequence(origin, ack.identifier)
         if sequence.towards is None:
@@ -220,7 +223,10 @@ class SequenceChecker:
             sequence.claim(claim)
 
     def rename(self, resolve: Callable[[Hop], Hop]) -> None:
-        """Rename the hops that lead to or from an address, now that the queue manager there may be known."""
+        """Rename the hops that lead to or from an address, now that the queue manager there may be known.
+
+        OrderAcks for that queue manager are taken now.
+        """
         for sequence in self._sequences.values():
             if any(isinstance(end, str) for hop in sequence.hops for end in hop):
                 hops, sequence.hops = sequence.hops, {}
@@ -228,6 +234,9 @@ class SequenceChecker:
                     known = sequence.hops.setdefault(resolve(hop), progress)
                     if known is not progress:
                         known.add_all(progress)
+        acks, self._to_nobody = self._to_nobody, []
+        for ack in acks:
+            self.take_order_ack(ack._replace(hop=resolve(ack.hop)))
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
         """Yield the findings that nothing in the capture has explained.

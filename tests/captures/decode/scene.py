@@ -79,10 +79,16 @@ def express(**changes: Any) -> bytes:
     return encode_packet(user_message(**arguments | changes))
 
 
-def ordered(number: int, own_id: int = 100, source: str = "c", **changes: Any) -> bytes:
+def ordered(
+    number: int, own_id: int = 100, source: str = "c", towards: Guid | None = None, **changes: Any
+) -> bytes:
     """Return c's OrderAck for all numbers up to `number`."""
     body = replace(OrderAckBody(SEQUENCE, number, max(0, number - 1)), **changes)
-    arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
+    arguments: dict[str, Any] = {
+        "destination_manager": towards or guid("a"),
+        "destination": 4,
+        "sent_time_s": 0,
+    }
     return encode_packet(OrderAck(source=guid(source), message_id=own_id, body=body, **arguments).message())
 
 

@@ -11,6 +11,7 @@ from mqproto.captures.decode.ways import SMALLEST_NUMBERED, SPAN_LIMIT
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import (
+    NULL_GUID,
     ConnectionParameters,
     MessageClass,
     TransactionHeader,
@@ -192,6 +193,14 @@ def test_a_hole_in_the_handshake_of_another_connection_had_no_message() -> None:
         other.put(end, offer, missing_bytes=572, opened=end == "a").position = 572
     wrong = wire.send("c", ordered(3))
     assert scene.faults(ends=other.reset("a")) == [("order-ack-beyond", wrong.number)]
+
+
+def test_an_order_ack_for_an_address_is_taken_once_it_is_known_who_is_there() -> None:
+    scene = Scene()
+    scene.wire("c", "a", opened=False).send("c", ordered(2, towards=NULL_GUID))
+    assert "order-ack-unknown" not in scene.notes()
+    scene.wire("a", "c")
+    assert "order-ack-unknown" in scene.notes()
 
 
 def test_the_first_packets_of_one_end_may_be_missing_if_it_is_known_how_much_the_other_end_sent() -> None:
