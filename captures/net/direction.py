@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.heads import opens_session
 from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, Contradiction, Held, Recent, cost_of, signed
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
@@ -206,7 +207,8 @@ class Direction:
         only late. So is a SYN shortly before our start; the capture then lacks the bytes in between.
 
         If a handshake is missing, positions and bytes tell: bytes before our SYN, or after the end of the connection
-        unless they repeat ours.
+        unless they repeat ours. So do the bytes with which a session begins, far ahead of what is due or in place of
+        others.
         """
         if self._next is None:
             return False
@@ -226,7 +228,16 @@ class Direction:
             abs(distance) > JUMP_LIMIT_BYTES
             or position < self._start - unseen_bytes
             or (self.is_over and self._recent.contradicted_by(position, payload) is not None)
+            or (distance != 0 and opens_session(payload) and self._is_elsewhere(position, payload))
         )
+
+    def _is_elsewhere(self, position: int, payload: bytes) -> bool:
+        """Whether bytes with which a connection begins are not at the beginning of this one, and no repetition."""
+        assert self._start is not None
+        assert self._next is not None
+        if position > self._next:
+            return position > self._next + OPENING_LIMIT_BYTES
+        return position > self._start and self._recent.contradicted_by(position, payload) is not None
 
     def is_past_end(self, number: int, size_bytes: int = 0) -> bool:
         """Whether a sequence or acknowledgment number is beyond everything that this side can have sent.

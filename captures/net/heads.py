@@ -6,7 +6,8 @@ from typing import Final
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import PacketBuffer
-from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
+from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, BaseHeader, base_header
+from mqproto.wire.layouts.internal import ESTABLISH_CONNECTION, establish_connection_packet
 
 HEAD_BYTES: Final = 16
 """The size of the part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
@@ -18,6 +19,7 @@ TRIES_COUNT: Final = 16
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")
+_OPENING: Final = _SIGNATURE + establish_connection_packet.sizeof().to_bytes(4, "little")
 
 
 def chain_in(data: bytes) -> int | None:
@@ -79,6 +81,15 @@ def whole_size(head: bytes) -> int:
 def begins_packet(data: bytes) -> bool:
     """Whether the first 16 bytes are the head of a packet."""
     return len(data) >= HEAD_BYTES and fault_of(data[:HEAD_BYTES]) is None
+
+
+def opens_session(data: bytes) -> bool:
+    """Whether data begins with an EstablishConnection; on one connection, each side sends it first, and only then.
+
+    [MS-MQQB] 2.2.1, 3.1.5.3
+    """
+    is_internal = data[_SIGNATURE_AT:12] == _OPENING and data[2] & BaseHeader.internal.mask
+    return bool(is_internal) and data[18:19] != b"" and data[18] & 0xF == ESTABLISH_CONNECTION
 
 
 def fault_of(head: bytes) -> WireFormatError | None:

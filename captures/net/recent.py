@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.answers import segment_in, sum_of
+from mqproto.captures.net.heads import opens_session
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 
@@ -225,6 +226,8 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
         if other.flags & SYN:
             return  # Anything before that belongs to another connection.
         at = signed(other.sequence_number - segment.sequence_number)
+        if at and opens_session(segment.payload):
+            continue  # It begins another connection, or repeats the first bytes of this one.
         if not at and other.payload == segment.payload:
             return  # Anything before that has been compared with that copy.
         sizes = len(other.payload), len(segment.payload)
@@ -232,6 +235,8 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
             continue  # One of them checks that the other side is alive: its byte means nothing.
         if differ(at, other.payload, 0, segment.payload):
             yield other_frame
+        if opens_session(other.payload):
+            return  # As for a SYN.
 
 
 def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -> bool:

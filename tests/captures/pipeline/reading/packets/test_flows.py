@@ -18,6 +18,7 @@ from mqproto.captures.net import causality, direction, recent
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.captures.pipeline.reading.packets import cutting, reassembly
+from mqproto.wire import NULL_GUID, encode_packet, establish_connection
 from tests.captures.pipeline.split import assert_same, numbered
 from tests.captures.pipeline.worlds import (
     CLIENT,
@@ -98,6 +99,22 @@ def test_ports_that_are_used_again_carry_another_connection_though_its_handshake
     streams = [(seen.stream.data_bytes, seen.stream.missing_bytes) for seen in result.closed]
     assert streams == [(120, 0)] * 4
     assert not any(seen.stream.retransmission_count for seen in result.closed)
+
+
+@pytest.mark.parametrize(("further", "bare"), [(-700, False), (-700, True), (900_000, False)])
+def test_a_session_begins_on_another_connection_though_its_handshake_is_lost_and_no_end_was_seen(
+    further: int, bare: bool
+) -> None:
+    ask = encode_packet(establish_connection(client=NULL_GUID, server=NULL_GUID, time_stamp_ms=0))
+    frames: list[bytes] = []
+    for start in (1 << 20, (1 << 20) + 2 * 572 + further):
+        talk = TcpConversation(CLIENT, SERVER, client_sequence=start, server_sequence=start)
+        frames += talk.open()[2 * bool(frames) + (bool(frames) and not bare) :]
+        frames += [frame for side in Side for frame in talk.send(side, ask)]
+        frames += [frame for side in [*Side] * 40 for frame in talk.send(side, SMALL)]
+    result = assert_same(numbered(Frame(time, frame) for time, frame in enumerate(frames, 1)), [20, 100])
+    streams = [(seen.stream.data_bytes, seen.stream.missing_bytes) for seen in result.closed]
+    assert streams == [(572 + 40 * len(SMALL), 0)] * 4
 
 
 @pytest.mark.parametrize("stray", [False, True])
