@@ -283,7 +283,7 @@ ONE_HOP: dict[str, Rows] = {
             ["no message of an application", "no packets of message queuing", "No message crossed"],
         ),
         (ONE_PACKET, ["no message of an application", "Ping"]),
-        (ONE_HOP, ["What became of 1 message", "seen on one hop alone"]),
+        (ONE_HOP, ["1 message", "seen on one hop alone", "no hop is known to have lacked a number"]),
     ],
     ids=["nothing", "not read", "no messages", "one packet", "one hop"],
 )
