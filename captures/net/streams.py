@@ -104,10 +104,8 @@ class Reassembler:
         arrivals: list[Arrival] = []
         ends = ends_of(segment.source, segment.destination)
         known = self._connections.get(ends, [])
-        connection = taker_of(known, frame.interface.number, segment)
-        if connection is not None:
-            known.remove(connection)
-        arrivals += settled(parting(known, begins=connection is None))
+        connection, over = choose(known, frame.interface.number, segment)
+        arrivals += settled(over)
         if connection is None:
             if ends not in self._connections and len(self._connections) >= self._limit:
                 # Later segments of them will count as a new connection.
@@ -157,34 +155,30 @@ class Reassembler:
         return arrivals
 
 
-def taker_of(known: Sequence[Connection], interface: int, segment: Segment) -> Connection | None:
-    """Return the connection between two ends that takes a segment; None if the segment begins another.
+def choose(
+    known: list[Connection], interface: int, segment: Segment
+) -> tuple[Connection | None, list[Connection]]:
+    """Remove from the open connections between two ends the one that takes a segment, and those that count as over.
 
     Args:
         known: the open connections; the one that took the latest segment is the last one.
+
+    Returns:
+        The connection that takes the segment, which is None if the segment begins another; and those that are over.
     """
-    if not known:
-        return None
-    nearest = known[0]
+    nearest = known[0] if known else None
     if len(known) > 1:
         nearest = min(reversed(known), key=lambda each: each.distance_to(interface, segment))
-    return None if nearest.is_over_for(interface, segment) else nearest
-
-
-def parting(known: list[Connection], *, begins: bool) -> list[Connection]:
-    """Remove and return the connections that count as over, when another one between their ends takes a segment.
-
-    Args:
-        begins: whether the other one begins with this segment.
-    """
+    if nearest is not None and nearest.is_over_for(interface, segment):
+        nearest = None
     over: list[Connection] = []
-    for each in known:
+    others, known[:] = [each for each in known if each is not nearest], []
+    for each in others:
         each.silent_count += 1
-        is_one_too_many = begins and (each.is_over or len(known) - len(over) >= OPEN_LIMIT)
-        if is_one_too_many or each.silent_count > SILENT_LIMIT_COUNT:
-            over.append(each)
-    known[:] = [each for each in known if each not in over]
-    return over
+        is_one_too_many = nearest is None and (each.is_over or len(others) - len(over) >= OPEN_LIMIT)
+        is_over = is_one_too_many or each.silent_count > SILENT_LIMIT_COUNT
+        (over if is_over else known).append(each)
+    return nearest, over
 
 
 def settled(known: Iterable[Connection]) -> list[Arrival]:

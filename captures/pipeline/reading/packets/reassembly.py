@@ -20,7 +20,7 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.direction import Arrival, Ending, Stream
 from mqproto.captures.net.recent import AHEAD_COUNT, JUMP_LIMIT_BYTES, Caught
 from mqproto.captures.net.sender import Lag, Sender
-from mqproto.captures.net.streams import Connection, beginning_in, parting, taker_of
+from mqproto.captures.net.streams import Connection, beginning_in, choose
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Segment
 from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from mqproto.captures.pipeline.source.records import Data, Integers
@@ -222,20 +222,14 @@ def _read_next(
         waiting.appendleft(waiting[place])
         del waiting[place + 1]
     frame, segment = waiting.popleft()
-    known = [epoch.connection for epoch in epochs]
-    connection = taker_of(known, frame.interface.number, segment)
-    leaving: list[tuple[Epoch, list[Arrival]]] = []
-    if connection is None:
-        epoch = Epoch(Connection(number, segment, apart=apart))
-    else:
-        epoch = epochs.pop(known.index(connection))
-        known.remove(connection)
-    gone = parting(known, begins=connection is None)
-    over = [each for each in epochs if each.connection in gone]
+    epoch_of = {epoch.connection: epoch for epoch in epochs}
+    known = [*epoch_of]
+    connection, gone = choose(known, frame.interface.number, segment)
+    epoch = epoch_of[connection] if connection else Epoch(Connection(number, segment, apart=apart))
+    over, epochs[:] = [epoch_of[each] for each in gone], [epoch_of[each] for each in known]
+    leaving = [(each, each.connection.settle()) for each in over]
     for each in over:
-        epochs.remove(each)
         each.is_over = True
-        leaving.append((each, each.connection.settle()))
     if epoch.connection.is_shown_by(segment):
         leaving += ((other, other.connection.let_go()) for other in epochs)
     give_way(leaving, number)
