@@ -459,7 +459,7 @@ class PacketReader:
             taps.look(frames)
         except (CaptureError, OSError) as error:
             damage = error
-        self._reassembler = Reassembler(halves=taps.halves)
+        self._reassembler = Reassembler(apart=bool(taps.halves))
         self._halves = taps.halves
         yield from taps.looked_at
         if damage is not None:
@@ -484,6 +484,8 @@ class PacketReader:
         if isinstance(content, Segment):
             known_count = len(self.translations.found)
             self.translations.meet(content, frame.number, frame.time_ns)
+            if frame.interface.number in self._halves:
+                frame = self._halves[frame.interface.number].put_right(frame)
             if len(self.translations.found) > known_count:
                 for at, (earlier, segment) in enumerate(self._waiting):
                     if isinstance(segment, Segment) and segment.payload:
@@ -498,20 +500,16 @@ class PacketReader:
         Args:
             later_count: how many of the last waiting frames are not before it.
         """
-        here = self._place_of(frame) if self._halves else frame.interface.number
+        here = frame.interface.number
         segment = self.translations.translated(content, frame.number)
         if later_count or self._copies.is_behind(segment, here, frame.number):
             before = (
                 (other, self.translations.translated(each, other.number))
                 for other, each in islice(reversed(self._waiting), later_count, None)
-                if isinstance(each, Segment) and self._place_of(other) == here
+                if isinstance(each, Segment) and other.interface.number == here
                 if frame.number - other.number <= AHEAD_COUNT
             )
             self._copies.compare(frame, segment, before)
-
-    def _place_of(self, frame: Frame) -> int:
-        number = frame.interface.number
-        return self._halves[number].interface.number if number in self._halves else number
 
     def _overtaken(self, frame: Frame, content: Segment) -> list[SeenPacket]:
         """Return the packets in the segments that the first segment of a side has overtaken.
@@ -519,10 +517,7 @@ class PacketReader:
         These segments are read before the first one.
         """
         caught = [
-            (
-                other._replace(interface=other.interface._replace(number=self._place_of(other))),
-                self.translations.translated(segment, other.number),
-            )
+            (other, self.translations.translated(segment, other.number))
             for other, segment in ((frame, content), *self._waiting)
             if isinstance(segment, Segment)
             and other.number not in self._copies.passed

@@ -222,22 +222,15 @@ class Direction:
             return True
         assert self._start is not None
         position = self._next + distance
+        is_opening = distance != 0 and position > self._start and opens_session(payload)
         # Before a late start, bytes may come again that were not seen the first time.
         unseen_bytes = 0 if self.stream.from_start or self.is_over else EARLY_LIMIT_BYTES
         return bool(payload) and (
             abs(distance) > JUMP_LIMIT_BYTES
             or position < self._start - unseen_bytes
-            or (self.is_over and self._recent.contradicted_by(position, payload) is not None)
-            or (distance != 0 and opens_session(payload) and self._is_elsewhere(position, payload))
+            or (is_opening and distance > OPENING_LIMIT_BYTES)
+            or ((self.is_over or is_opening) and self._recent.contradicted_by(position, payload) is not None)
         )
-
-    def _is_elsewhere(self, position: int, payload: bytes) -> bool:
-        """Whether bytes with which a connection begins are not at the beginning of this one, and no repetition."""
-        assert self._start is not None
-        assert self._next is not None
-        if position > self._next:
-            return position > self._next + OPENING_LIMIT_BYTES
-        return position > self._start and self._recent.contradicted_by(position, payload) is not None
 
     def is_past_end(self, number: int, size_bytes: int = 0) -> bool:
         """Whether a sequence or acknowledgment number is beyond everything that this side can have sent.

@@ -7,7 +7,7 @@ a capture of any size, and keeps only a limited part of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mqproto.captures.files.frame import Frame, Interface
@@ -15,7 +15,6 @@ from mqproto.captures.net.causality import FAR, View
 from mqproto.captures.net.direction import EARLY_LIMIT_BYTES, OPENING_LIMIT_BYTES, Arrival, Stream
 from mqproto.captures.net.recent import Caught, Held, signed
 from mqproto.captures.net.sender import Sender
-from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
@@ -83,14 +82,11 @@ class Reassembler:
 
     Args:
         connection_limit: how many connections are followed at a time.
-        halves: maps the number of an interface of a TAP to the interface that it is read as, as in
-            mqproto.captures.net.taps.
+        apart: as in Connection.
     """
 
-    def __init__(
-        self, connection_limit: int = CONNECTION_LIMIT, halves: Mapping[int, Half] | None = None
-    ) -> None:
-        self._halves = halves or {}
+    def __init__(self, connection_limit: int = CONNECTION_LIMIT, *, apart: bool = False) -> None:
+        self._apart = apart
         self.connection_count = 0
         self.given_up_count = 0
         self._limit = connection_limit
@@ -99,8 +95,6 @@ class Reassembler:
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """Take one segment; return the chunks that can be read now, and the ends of streams that the segment ends."""
-        if frame.interface.number in self._halves:
-            frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
         ends = ends_of(segment.source, segment.destination)
         known = self._connections.get(ends, [])
@@ -112,7 +106,7 @@ class Reassembler:
                 _, oldest = self._connections.popitem(last=False)
                 self.given_up_count += len(oldest)
                 arrivals += settled(oldest)
-            connection = Connection(self.connection_count, segment, self._held, apart=bool(self._halves))
+            connection = Connection(self.connection_count, segment, self._held, apart=self._apart)
             self._connections[ends] = known
             self.connection_count += 1
         self._connections.move_to_end(ends)
@@ -129,8 +123,6 @@ class Reassembler:
 
     def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
         """Record that another frame, `whole`, contradicts a segment that was fed, and whose bytes are not read."""
-        if damaged.interface.number in self._halves:
-            damaged = self._halves[damaged.interface.number].put_right(damaged)
         connection = self._connections[ends_of(segment.source, segment.destination)][-1]
         connection.contradict(damaged, whole, segment.source)
 
@@ -139,10 +131,7 @@ class Reassembler:
         if segment.flags & SYN:
             return False
         known = self._connections.get(ends_of(segment.source, segment.destination), [])
-        number = frame.interface.number
-        if number in self._halves:
-            number = self._halves[number].interface.number
-        return all(each.is_new_to(number, segment) for each in known)
+        return all(each.is_new_to(frame.interface.number, segment) for each in known)
 
     def number_of(self, segment: Segment) -> int:
         """Return the number of the connection that took a segment, if it was the last one fed."""
@@ -218,7 +207,7 @@ class Connection:
         self.ends = ends[::-1] if answers else ends
         self._is_opened = bool(first.flags & SYN)
         self._held = held or Held()
-        self._apart = apart
+        self.apart = apart
         self._views: dict[int, View] = {}
         self.silent_count = 0
         self.is_shown = False
@@ -271,7 +260,7 @@ class Connection:
                 )
                 for ends, opened in ((self.ends, True), (self.ends[::-1], False))
             )
-            self._views[number] = View(one, other, apart=self._apart)
+            self._views[number] = View(one, other, apart=self.apart)
         return self._views[number]
 
     def known_view(self, interface: int) -> View | None:
@@ -300,11 +289,6 @@ class Connection:
     def is_over(self) -> bool:
         """Whether an interface has seen the end."""
         return any(view.is_over for view in self._views.values())
-
-    @property
-    def apart(self) -> bool:
-        """Whether two interfaces may have captured one direction each."""
-        return self._apart
 
     @property
     def waits(self) -> bool:
