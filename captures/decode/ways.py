@@ -12,7 +12,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from mqproto.captures.decode.facts import Acknowledgment, Crossing, Hop, NodeKey, SessionFacts
@@ -185,7 +186,7 @@ Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
 """Identifies the connections between the same two queue managers that the same interface saw."""
 
 
-_Timed = TypeVar("_Timed", int, Silence)
+_Timed = TypeVar("_Timed", tuple[int, int], Silence)
 
 
 @dataclass(slots=True)
@@ -297,7 +298,9 @@ class Ways:
         self._began_ns: dict[int, int] = {}
         self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
         self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
-        self._begun: defaultdict[Pair, list[int]] = defaultdict(list)  # when connections began, in order
+        self._talks: defaultdict[Pair, list[tuple[int, int]]] = defaultdict(
+            list
+        )  # their first and last packets
         self._silent_into: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
         self._silent_out_of: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
 
@@ -313,7 +316,7 @@ class Ways:
         self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
         pair = _pair_of(talk)
-        _put_in_order(self._begun[pair], [talk.first_ns])
+        _put_in_order(self._talks[pair], [(talk.first_ns, talk.last_ns)])
         for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
             for span in _spans(talk, sending, sender):
                 _put(self._into[receiver], span)
@@ -337,8 +340,8 @@ class Ways:
             for node, spans in theirs.items():
                 for span in spans:
                     _put(mine[node], span)
-        for pair, begun in other._begun.items():
-            _put_in_order(self._begun[pair], begun)
+        for pair, talks in other._talks.items():
+            _put_in_order(self._talks[pair], talks)
         for kept, added, lacking in (
             (self._silent_into, other._silent_into, self._into),
             (self._silent_out_of, other._silent_out_of, self._out_of),
@@ -362,10 +365,35 @@ class Ways:
         before the end. However, a host that lost power would send nothing to end it.
         """
         for over_ns, last_ns, sender, pair, at in silent:
-            begun = self._begun.get(pair, ())
-            place = bisect_right(begun, over_ns)
-            if place < len(begun):
-                yield Span(Lack.LOST, last_ns, begun[place], sender=sender, place=at)
+            talks = self._talks.get(pair, ())
+            place = bisect_right(talks, (over_ns, NEVER))
+            if place < len(talks):
+                yield Span(Lack.LOST, last_ns, talks[place][0], sender=sender, place=at)
+
+    def suppose(self) -> None:
+        """Add gaps for connections that the capture may lack as a whole, once everything is known.
+
+        Where one connection fell silent in a capture that lacks frames, many of them may have been lost. Two other
+        queue managers may then have had a connection that the capture does not show, between two that it shows.
+        """
+        known = chain.from_iterable(self._into.values())
+        if not any(each.lack is Lack.LOST and (each.packet < NEVER or not each.place) for each in known):
+            return
+        lost: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        silent = chain.from_iterable(self._silent_into.values())
+        for span in sorted(self._replaced(silent), key=itemgetter(1)):
+            times = lost[span.place[1] if span.place else 0]
+            before = times.pop() if times and span.since_ns <= times[-1][1] else (span.since_ns, EVER)
+            times.append((before[0], max(before[1], span.until_ns)))
+        for (one, other, interface), talks in self._talks.items():
+            times = lost.get(interface, [])
+            for (_, over_ns), (begun_ns, _) in pairwise(talks if times else ()):
+                first_ns, _ = times[min(bisect_right(times, over_ns, key=itemgetter(1)), len(times) - 1)]
+                since_ns, until_ns = max(over_ns, first_ns), min(begun_ns, times[-1][1])
+                for ends in ((one, other), (other, one)) if since_ns < until_ns else ():
+                    span = Span(Lack.LOST, since_ns, until_ns, sender=ends[0])
+                    _put(self._into[ends[1]], span)
+                    _put(self._out_of[ends[0]], span)
 
     def _begin(self, interface: int, first_ns: int) -> None:
         """Record that an interface was active at this time."""
@@ -635,6 +663,7 @@ class WayBook:
         for connection, talk in self._talks.values():
             talk.hop = origins.resolve_hop(connection.client.hop)
             ways.add(talk, lossless=lossless)
+        ways.suppose()
         return ways
 
     def _close(self, connection: Connection, talk: Talk) -> None:
@@ -698,7 +727,7 @@ def _put_rest(
 def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
     """Add times or silences in order; remove and return the earliest ones beyond the limit."""
     known.extend(more)
-    known.sort(key=lambda each: each[:2] if isinstance(each, Silence) else (each,))
+    known.sort(key=lambda each: each[:2])
     gone = known[:-SPAN_LIMIT]
     del known[:-SPAN_LIMIT]
     return gone

@@ -151,6 +151,8 @@ class _Stages:
             losses |= done.open.losses
         past.ways = joined(past.ways, *(done.settled.ways for done in of_sessions))
         ways = joined(past.ways, *(done.open.ways for done in of_sessions))
+        for each in ways.values():
+            each.suppose()
         self._context = replace(self._context, losses=losses, known_ways=ways)
 
         self._carry_out("judging sequences", sequences.judge, by_connection, sequences.READ)
