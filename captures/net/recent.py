@@ -220,6 +220,8 @@ class DamagedCopies:
 
 
 def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> Iterator[Frame]:
+    opening: Segment | None = None
+    beyond: list[Frame] = []  # Frames before an opening belong to another connection, as those before a SYN.
     for other_frame, other in before:
         if other.source != segment.source or other.destination != segment.destination:
             continue
@@ -233,10 +235,15 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
         sizes = len(other.payload), len(segment.payload)
         if 1 in sizes and at + sizes[0] == sizes[1]:
             continue  # One of them checks that the other side is alive: its byte means nothing.
+        if opening and other.payload and other.sequence_number == opening.sequence_number:
+            yield from beyond  # The opening was a repetition.
+            opening, beyond = None, []
         if differ(at, other.payload, 0, segment.payload):
-            yield other_frame
-        if opens_session(other.payload):
-            return  # As for a SYN.
+            beyond.append(other_frame)
+        if opening is None:
+            yield from beyond
+            beyond = []
+            opening = other if opens_session(other.payload) else None
 
 
 def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -> bool:

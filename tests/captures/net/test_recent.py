@@ -101,6 +101,16 @@ def test_nobody_is_judged_by_copies_that_contradict_each_other(
         assert contents(told) < contents(WHOLE), "neither is shown"
 
 
+def test_a_damaged_frame_is_passed_over_though_a_repeated_opening_is_between_its_copies(
+    tmp_path: Path,
+) -> None:
+    offer = FILLED[2]
+    copies = with_other_bit(HOP[offer], 0), HOP[FIRST], HOP[offer]
+    told = said(numbered([*HOP[:offer], *copies, *HOP[offer + 1 :]]), tmp_path / "tables")
+    assert [code for code, _ in about_frames(told)] == ["damaged-frame"]
+    assert contents(told) == contents(WHOLE)
+
+
 def test_a_byte_that_asks_whether_anybody_is_there_contradicts_nothing(tmp_path: Path) -> None:
     bare = spoil.placed(HOP[LATER])
     assert bare is not None
