@@ -20,7 +20,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.findings import Findings, FuzzFinding
 from mqproto.simulator.fuzz.minimise import minimised_packet
 from mqproto.simulator.fuzz.mutations import Mutant, counted
-from mqproto.simulator.fuzz.parser.bounds import WAITING, Watch, memory_limit
+from mqproto.simulator.fuzz.parser.bounds import Watch, memory_limit
 from mqproto.simulator.fuzz.parser.codec import OwnCodec
 from mqproto.simulator.fuzz.parser.judges import (
     DEFAULT_EXPECTED,
@@ -44,7 +44,7 @@ LARGEST: Final = 4_096
 take up all the time.
 """
 MINIMISE_S: Final = 10.0
-"""The limit, in seconds of processor time, for minimizing a finding. By the clock it is WAITING times as long."""
+"""The limit, in seconds of processor time, for minimizing a finding. By the clock it is three times as long."""
 HASTE: Final = 8
 """The divisor of the parser's time limit per packet while a finding is minimized."""
 
@@ -405,7 +405,7 @@ class Fuzzer:
         findings.add(FuzzFinding(group, detail, data, how))
 
     def _minimised(self, data: bytes, group: str) -> bytes:
-        end_cpu_s, end_s = cpu_s() + MINIMISE_S, time.monotonic() + WAITING * MINIMISE_S
+        end_cpu_s, end_s = cpu_s() + MINIMISE_S, time.monotonic() + 3 * MINIMISE_S
 
         def still(data: bytes) -> bool:
             if cpu_s() > end_cpu_s or time.monotonic() > end_s:
