@@ -35,7 +35,7 @@ def nearest(name: str, known: Collection[str]) -> str:
     folded = {other.casefold(): other for other in known}
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"
-    return f"there is {', '.join(known)}" if known else "there is none"
+    return f"there is {', '.join(dict.fromkeys(known))}" if known else "there is none"
 
 
 def nearest_queue(name: str, known: Collection[str]) -> str:

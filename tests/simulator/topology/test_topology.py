@@ -25,6 +25,7 @@ from mqproto.simulator.topology import (
     parse,
     shipped,
 )
+from mqproto.simulator.topology.errors import nearest
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
@@ -190,6 +191,10 @@ def test_journals_and_system_queues_have_a_name_at_their_node(text: str, local_n
 @pytest.mark.parametrize("name", ["orders", "ORDERS", "orders;journal"])
 def test_a_bare_name_is_a_queue_of_the_one_node_that_has_it(name: str) -> None:
     assert THREE.host_of(name).name == "destination"
+
+
+def test_a_name_that_several_nodes_have_is_listed_once() -> None:
+    assert nearest("junk", ["orders", "notes", "orders"]) == "there is orders, notes"
 
 
 @pytest.mark.parametrize(
