@@ -119,6 +119,8 @@ def test_of_a_large_object_ranges_are_fetched_and_no_whole_one(objects: ObjectSt
     assert [(one.first, one.last) for one in objects.asked if one.method == "GET"] == [
         (reading.start, reading.end - 1)
     ]
+    with mapped(file) as source:  # In several requests.
+        assert source.data[:] == data
 
 
 def test_blocks_that_go_far_beyond_their_range_are_fetched_whole(objects: ObjectStore) -> None:
