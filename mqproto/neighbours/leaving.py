@@ -16,7 +16,7 @@ from mqproto.neighbours.hosts import Hosts
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial, queue_of
 from mqproto.session import InFlight, Session
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place
@@ -87,7 +87,7 @@ class Leaving:
         entries = self._sealing.sealed(entries, neighbour, now)
         if not entries:
             return
-        session.send(entries, now)
+        session.send(entries, now, bare=queue_of(entries[0]).name.endswith(ORDER_SUFFIX))
         self._hosts.of(session, now).sent += len(entries)
         self._desk.waypoints.sent(entries, session)
         traced = [entry.packet for entry in entries if is_traced(entry.message.packet)]

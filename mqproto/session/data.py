@@ -175,7 +175,7 @@ class SessionData:
 
     outbox: list[bytes] = field(default_factory=list)
     last_message_index: int = -1
-    """The outbox index of the last UserMessage, which may take a SessionHeader; -1 if there is none."""
+    """The outbox index of the last UserMessage if that may take a SessionHeader; otherwise -1."""
     closed: CloseTransport | None = None
 
     def send(self, packet: Packet) -> None:

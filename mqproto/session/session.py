@@ -357,17 +357,20 @@ class Session:
         if self._buffer.fault is not None:
             raise self._buffer.fault
 
-    def send(self, entries: Sequence[InFlight], now: Moment) -> None:
+    def send(self, entries: Sequence[InFlight], now: Moment, *, bare: bool = False) -> None:
         """Send these messages, at least one.  3.1.7.1.6
 
         The caller has checked that there is `room`.
+
+        bare: whether they are OrderAcks or FinalAcks, which take no SessionHeader: all bits of their BaseHeader.Flags
+            are 0.  2.2.4, 2.2.5
         """
         for entry in entries:
             self._order += 1
             entry.order = self._order
         count_sent(self.data, entries, now)
         self.data.outbox += [entry.sealed or entry.message.packet for entry in entries]
-        self.data.last_message_index = len(self.data.outbox) - 1
+        self.data.last_message_index = -1 if bare else len(self.data.outbox) - 1
 
     def pause(self) -> None:
         """Tell the neighbour that a queue towards it is on hold.  3.1.7.13"""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from .peer.codec import ANSWERED, BASE, INTERNAL, SESSION, Codec
+from .peer.codec import ANSWERED, BASE, INTERNAL, Codec
 from .peer.cryptoapi import KEY_BITS
 from .peer.packets import (
     AU,
@@ -158,8 +158,8 @@ class Auditor:
     def _order(self, message: UserMessage, flags: int, user_flags: int) -> Iterator[str]:
         """Yield what is wrong with an OrderAck or a FinalAck.  [MS-MQQB] 2.2.4, 2.2.4.1, 2.2.5, 2.2.5.1"""
         final = message.message_class in FINAL
-        if flags & ~SESSION:
-            yield f"2.2.4: BaseHeader.Flags {flags:04x}"
+        if flags:
+            yield f"2.2.4, 2.2.5: BaseHeader.Flags {flags:04x}"
         if user_flags & ~(7 << 10) != 1 << 21 | (final << 5):
             yield f"2.2.4, 2.2.5: UserHeader.Flags {user_flags:08x} of class {message.message_class:04x}"
         tail = message.destination.partition("\\")[2]

@@ -41,7 +41,7 @@ def test_a_peer_that_is_to_the_letter_passes() -> None:
     [
         ("reserved_bits", "2.2.19.1"),
         ("junk", "2.2.4.1"),
-        ("order_ack_priority", "2.2.4"),
+        ("order_ack_priority", "2.2.4, 2.2.5"),
         ("order_ack_recoverable", "2.2.4, 2.2.5"),
         ("flags_absent", "2.2.20.4"),
     ],

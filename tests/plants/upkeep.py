@@ -119,9 +119,9 @@ def know_one_sender_too_many(sound: Any) -> Any:
 def clean_up_what_only_sends(sound: Any) -> Any:
     """A session that carries messages in only one direction is considered unused."""
 
-    def send(self: Session, *others: Any) -> None:
+    def send(self: Session, *others: Any, **kind: Any) -> None:
         active = self.data.session_active
-        sound(self, *others)
+        sound(self, *others, **kind)
         self.data.session_active = active
 
     return send

@@ -24,7 +24,8 @@ from mqproto.wire import (
     user_message,
 )
 from mqproto.wire.messages import ORDER_QUEUE
-from tests.pair import guid_of
+from tests.observing import messages
+from tests.pair import at, chain, guid_of, queue
 
 A, C = guid_of("a"), guid_of("c")
 NOW = Moment(0, 1_700_000_000)
@@ -80,11 +81,11 @@ def test_a_final_ack_repeats_what_names_the_message_and_is_recoverable() -> None
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 @pytest.mark.parametrize(
-    ("destination", "manager", "queue"),
+    ("destination", "manager", "named"),
     [(16, A, ORDER_QUEUE), (r"TCP:c\private$\q", NULL_GUID, r"TCP:10.0.0.9\PRIVATE$\order_queue$")],
 )
 def test_an_acknowledgment_goes_to_the_first_sender_the_way_the_message_came(
-    destination: int | str, manager: Guid, queue: int | str
+    destination: int | str, manager: Guid, named: int | str
 ) -> None:
     """According to the letter of the text, the address is RemoteQMGuid, that of the neighbour.
 
@@ -92,4 +93,15 @@ def test_an_acknowledgment_goes_to_the_first_sender_the_way_the_message_came(
     """
     reply_to = reply_to_sender(a_message(destination), "10.0.0.9")
     user = on_the_wire(make_order_ack(reply_to, (SEQUENCE, 8), C, 5, NOW)).user
-    assert (user.queue_manager_address, user.destination_queue) == (manager, queue)
+    assert (user.queue_manager_address, user.destination_queue) == (manager, named)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.4")
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
+def test_no_session_header_rides_on_an_order_ack_or_a_final_ack() -> None:
+    net = chain("a", "c", queues=[queue("orders")])
+    net.send("a", at("c"), "x", transactional=True, journal_positive=True)
+    net.run()
+    net.receive("c", "orders")  # The message still waits for its session acknowledgment.
+    net.pass_ms(2_000)
+    assert [message.base.flags for message in messages(net, "c", "a")] == [0, 0]
