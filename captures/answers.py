@@ -204,7 +204,7 @@ class Answers:
         self._sent[number] = True
 
     def acknowledged(self, number: int) -> None:
-        """Record that the session's acknowledgment of a message is final."""
+        """Record that the session's acknowledgment of a message is complete."""
         self.fates[number].acknowledged = True
 
     def heard(self, message: UserMessage) -> list[int]:

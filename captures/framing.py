@@ -22,8 +22,8 @@ class StreamCount:
     headless_bytes: how many bytes belong to packets whose beginning the capture lacks.
     refused_bytes: how many bytes are skipped where a packet should begin but does not. They are counted from there to
         the next packet.
-    hidden_bytes: how many of the bytes that the capture cut from frames belong to no packet whose head it has.
-    resumed_count: how often reading continued after such bytes, at a packet's head.
+    hidden_bytes: how many bytes were cut from frames by the capture, but not from packets whose heads were captured.
+    resumed_count: how often the head of a packet was found again after bytes that could not be read.
     is_msmq: whether the stream held a packet, or used TCP port 1801. All bytes of other streams are skipped.
     """
 
@@ -132,12 +132,12 @@ class Framing:
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped that no later packet has reported yet."""
+        """Whether some bytes are missing or were skipped, and no later packet has reported them yet."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
     def guesses(self) -> bool:
-        """Whether earlier bytes are guessed to be a packet, which the next chunk may prove.
+        """Whether earlier bytes may be a packet; the next chunk may prove that they are.
 
         There can be such a guess only while it is unknown where the next packet begins.
         """

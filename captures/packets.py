@@ -233,8 +233,9 @@ class Totals:
     hidden_bytes: the number of bytes of cut frames that belong to no packet whose head is in the capture.
     other_bytes: the number of bytes of connections that have nothing to do with MSMQ.
     given_up_connections: the number of connections that were forgotten because too many were open at a time.
-    conflicts: texts about frames with different bytes for the same place of a stream, each with the code of a finding.
-        They come only from MSMQ's streams. The first ones say what the capture lacks. At most CONFLICT_LIMIT are kept.
+    conflicts: texts, each with the code of a finding, at most CONFLICT_LIMIT of them. Texts about what the capture
+        lacks come first. The others are about frames with different bytes for the same place of a stream, only in
+        MSMQ's streams.
     """
 
     frames: int = 0

@@ -3,8 +3,8 @@
 `survey` counts the messages of each side on each connection, `choose` picks a side of one conversation, and
 `read_script` reads that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.
 
-A script is held in memory, and is refused if its packets exceed 256 MiB. Of such a large capture, replay only one
-connection.
+A script is held in memory, and is refused if its packets exceed 256 MiB. If a capture is larger than that, replay one
+connection at a time.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ random. So two segments between different endpoints with the same sequence and a
 are the same segment. For each connection, several of the first segments with payload are compared, because a capture
 may lack some. If two of them differ at the same place, the connections are separate.
 
-A copy counts as the connection that was seen first. If the copy began at most AHEAD_COUNT frames ago, this holds from
-its beginning; otherwise, it holds for the last AHEAD_COUNT frames. Frames wait that long before they are read. Earlier
-frames have been read already, and either side may have been captured alone until then. The copy's segments are
-repetitions, or another interface's view.
+A copy counts as the connection that was seen first. If the copy began at most AHEAD_COUNT frames ago, all of it counts
+so; otherwise, only its part in the last AHEAD_COUNT frames does. Frames wait that long before they are read. Earlier
+frames have been read already, and the capture may have had only one of the two connections until then. The copy's
+segments are repetitions, or another interface's view.
 
 A mirror of a line with tunnels may show packets outside the tunnels as well; these copies are found in the same way.
 Tunnels with different numbers belong to different tenants, whatever they carry. But if one answers the other's SYN,
@@ -111,12 +111,13 @@ class _Pair:
 
     since: the number of the frame with which the connection began.
     left: the number of segments that are still to be compared.
-    changes: the last changes, each with its first frame and, for each endpoint, the one that replaces it from there on.
+    changes: the last changes, each with its first frame and, for each endpoint, the endpoint that replaces it from that
+        frame on.
     leads: whether other connections count as this one.
     initial: the client's initial sequence number.
     first: for each sender, the sequence number of its first segment that was seen.
-    said: for each sender and sequence number, the contents of its first segments with payload, including those of
-        copies of damaged segments.
+    said: for each sender and sequence number, the contents of the first segments with payload, including copies of
+        damaged segments.
     """
 
     since: int
@@ -198,7 +199,7 @@ class Translations:
     def take(self, early: TellingSegment) -> None:
         """Compare a segment with segments of other connections.
 
-        It is the first segment between two endpoints, an early one with payload, or one with a SYN.
+        Call this for the first segment between two endpoints, for early segments with payload, and for each SYN.
         """
         way = (early.source, early.destination)
         pair = self._pair(way, early.number)
@@ -246,9 +247,9 @@ class Translations:
             self._show(early, way, pair, known[0])
 
     def _show(self, early: TellingSegment, way: Way, pair: _Pair, shown: Way) -> None:
-        """Make a connection count as another one, or as whatever that one counts as.
+        """Make a connection count as another one; if that one already counts as a third, make it count as the third.
 
-        If their contents contradict each other, nothing changes.
+        Nothing changes if the contents of the two connections contradict each other.
         """
         other = self._pairs.get(shown)
         if other is None or other is pair:
@@ -274,7 +275,7 @@ class Translations:
 
 
 class Between(NamedTuple):
-    """The hosts at the endpoints of two connections that are the same.
+    """The hosts of a connection, and the hosts of the connection that it counts as.
 
     hosts: the hosts of the first connection.
     shown: the hosts that replace them, in the same order.

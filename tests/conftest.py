@@ -103,9 +103,9 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 FORBIDDEN: Final = "this machine allows no "
-"""How the reason for a skip begins if installing a program would not have prevented the skip.
+"""How the reason for a skip begins if the machine does not allow what the test needs.
 
-CI cannot prevent it either, and lists such tests at the end.
+Installing a program would not have prevented the skip. CI cannot prevent it either, and lists such tests at the end.
 """
 
 

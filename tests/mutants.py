@@ -77,7 +77,7 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""A run that takes over SLOWER times its usual time, plus LIMIT_S, counts as an endless loop."""
+"""A run counts as an endless loop if it takes longer than SLOWER times its usual time, plus LIMIT_S."""
 TEST_S: Final = 120
 """The time limit for one test, in seconds."""
 WORLD_S: Final = 0.2

@@ -64,7 +64,7 @@ class File(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The file's second-level folder; a file outside any such folder counts in the `.` of its first-level
+        """The file's second-level folder, such as `tests/bench`; `tests/.` for a file directly in a first-level
         folder.
         """
         first, *between, _ = self.path.split("/")

@@ -1,4 +1,4 @@
-"""Shows captures: each packet in words, as a row or in a diagram, as well as whole messages and faults.
+"""Shows captures: packets in words, as rows and in diagrams, the paths of messages, and faults.
 
 `Analyst` turns packets into sights, in order and in bounded memory; everything else here shows sights.
 """

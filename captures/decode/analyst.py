@@ -94,7 +94,7 @@ class Analyst:
         return sight
 
     def _believed(self, found: Finding, packet: int) -> Finding:
-        """Return a finding; if it is a fault and one of its frames is damaged, return a note in its place.
+        """Return a finding; replace a fault with a note if a frame on which the fault rests is damaged.
 
         Args:
             packet: the number of the packet that the finding is about; 0 for bytes before the first packet.
@@ -116,7 +116,7 @@ class Analyst:
 
         Args:
             lossless: whether each gap of the capture is followed by a packet. If not, the last packets may be missing.
-                A finding that they may explain is then left out, or is only a note.
+                Findings that such missing packets may explain are then left out, or are only notes.
             ends: how much each side of a connection sent in total, from PacketReader.ends.
             translations: the connections whose addresses were translated, from PacketReader.translations.
             conflicts: the frames that contradict one another, from PacketReader.totals.

@@ -22,9 +22,9 @@ MessageKey: TypeAlias = tuple[Guid, int]
 NOT_KNOWN: Final = -1
 """Stands for a number that the capture lacks."""
 NOT_SAID: Final = -2
-"""Stands for a number that the capture lacks when it is unknown whether the message has that number.
+"""Stands for a number when the capture does not even show whether the message has that number.
 
-The message is cut before the bytes that show whether it is transactional.
+The capture cuts off the message before the bytes that show whether it is transactional.
 """
 
 
@@ -73,7 +73,7 @@ class SessionFacts(NamedTuple):
 
 
 class Fate(Protocol):
-    """What happened to a message on its connection; later packets may have revealed it.
+    """What happened to a message on its connection, including what later packets have revealed.
 
     acknowledged_by: the packet with which the other end reported that it had received the message; None until then.
     saved_by: the packet with which the other end reported that it had saved the message; None until then.
@@ -136,8 +136,8 @@ class NumberedMessage(NamedTuple):
 
     towards: QueueManagerAddress and the queue there. Either all records give the queue as its bytes in the packet, or
         all give it as its format name.
-    lost: the sender's last packet on this connection, up to and including this one, right before which the capture may
-        lack messages; None if there is none.
+    lost: the latest packet, this one included, that the sender sent on this connection right after a gap that may hide
+        messages; None if there is none.
     sent_s: the message's SentTime.
     """
 

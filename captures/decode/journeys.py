@@ -194,8 +194,8 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
 def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
     """Yield each crossing that differs from every copy that reached its sender, together with those copies.
 
-    The sender must be a known queue manager other than the message's source. Copies of which the capture has only a
-    part are not compared.
+    The sender must be a known queue manager other than the message's source. Copies that the capture has only in part
+    are not compared.
     """
     if len(forms) < 2 or len(forms) >= CROSSING_LIMIT:
         return
@@ -220,13 +220,14 @@ def _may_become(came: Crossing, left: Crossing) -> bool:
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     """Judge a message that left a queue manager and differs from all copies seen to arrive there.
 
-    A copy that arrived unseen may explain the difference. The source may have sent the message again with another
+    A copy that the capture lacks may explain the difference. The source may have sent the message again with another
     PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), or encrypted it again. Or the message may have come by another path,
     with another hop count.
 
-    There was no such copy if the capture shows everything that reached the queue manager since the message was written.
-    Otherwise the queue manager is at fault only if no copy could explain the difference. An unseen copy may differ in
-    PreviousTxSequenceNumber or encryption, but no hop count is below 0.
+    If the capture shows everything that reached the queue manager since the message was written, no copy is missing,
+    and the queue manager is at fault. Otherwise it is at fault only in two cases, which no missing copy could explain.
+    Either only the hop count differs, and the message left with a hop count of 0. Or more differs, but the message is
+    not encrypted, and a copy arrived with its PreviousTxSequenceNumber.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
@@ -306,10 +307,11 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
     """Report that a message crossed a hop again.
 
-    Sending it again was needless if the message had been acknowledged and is not transactional. However, if the
-    connection was gone, the acknowledgment may never have reached the sender. If the reader held back a packet because
-    of a gap in the capture, it read later packets first. The copy that was read first may therefore be the one that was
-    resent.
+    Sending it again was needless if the message is not transactional and had been acknowledged. However, if the
+    connection was gone, the acknowledgment may never have reached the sender.
+
+    The copy that was read first may be the one that was resent: after a gap in the capture, a packet may be held back
+    while later packets are read.
     """
     overtaken = is_overtaken(earlier, again)
     first, later = (again, earlier) if overtaken else (earlier, again)

@@ -42,7 +42,9 @@ BODY_TEXT_LIMIT: Final = 16_384
 """The largest number of characters of a body's text that a row holds."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
-"""The value of `delivery` for a message that is cut before the bytes that tell which value is right."""
+"""The value of `delivery` for a message that is not express, but is cut before the bytes that show whether it is
+recoverable or transactional.
+"""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")

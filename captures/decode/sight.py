@@ -80,9 +80,9 @@ TLS_CONTENTS: Final = {
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _USER_AT: Final = base_header.sizeof()
 _USER: Final = struct.Struct("<16s16sIIIH")
-"""The first fields of a UserHeader.
+"""The first fields of a UserHeader, up to the first half of its flags.
 
-They end with the half of its flags that has the hop count and marks express messages.
+That half contains the hop count, and the bit that marks express messages.
 """
 _FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
 _FLAGS_END: Final = _USER_AT + user_header.offset_of("destination_queue")

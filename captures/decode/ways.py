@@ -27,9 +27,10 @@ from mqproto.wire.layouts.transaction import transaction_header
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
-"""The distance in time beyond which a capture shows two events in the order in which they happened.
+"""If two events are further apart in time than this, in nanoseconds, a capture shows them in the order in which they
+happened.
 
-It is in nanoseconds, and holds for events on two connections at one capture point.
+This holds for events on two connections at one capture point.
 """
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
 """Two times: one before all others, and one after all others, in nanoseconds."""
@@ -141,7 +142,8 @@ class Span(NamedTuple):
     def again_ns(
         self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told, ended_ns: int
     ) -> int | None:
-        """Return the time from which the span may hide a message that passes over another; None if it cannot hide one.
+        """Return the time from which the span may hide a message that skipped another; None if it cannot hide such a
+        message.
 
         See `Ways.may_be_passed`.
         """
@@ -183,7 +185,7 @@ class Silence(NamedTuple):
 
 
 Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
-"""Identifies the connections between the same two queue managers that the same interface saw."""
+"""Two queue managers and an interface, which identify the connections between the two that this interface saw."""
 
 
 _Timed = TypeVar("_Timed", tuple[int, int], Silence)
@@ -362,7 +364,7 @@ class Ways:
 
         The gap lasts until the same two queue managers began the next connection. They have one session at a time, so
         the earlier connection was over by then. The capture lacks the end of that connection, and perhaps messages
-        before the end. However, a host that lost power would send nothing to end it.
+        before the end. But if a host lost power, nothing may be missing: it sent nothing to end the connection.
         """
         for over_ns, last_ns, sender, pair, at in silent:
             talks = self._talks.get(pair, ())
@@ -412,8 +414,8 @@ class Ways:
 
         Args:
             size_bytes: the smallest possible size of the message.
-            may_send: a function that returns whether a queue manager may have sent the message. If the queue manager at
-                an address is unknown, it may always have sent the message.
+            may_send: a function that returns whether a queue manager may have sent the message. It is not asked about
+                unknown queue managers, which count as possible senders.
             ack: an acknowledgment before which the message must have come; the message must also be recoverable.
         """
         replaced = self._replaced(self._silent_into.get(node, ()))
@@ -479,17 +481,17 @@ class Ways:
             yield from self._replaced(self._silent_out_of.get(each, ()))
 
     def may_be_passed(self, copies: Iterable[Copy], told: Told, *, ended: int | None) -> bool:
-        """Whether a later message that `told` acknowledges may have passed over this one unseen.
+        """Whether a later message, which `told` acknowledges, may have skipped this one without the capture showing it.
 
-        If this message is gone, its source sends the later one again with another predecessor: on another session, or
-        after at least a second without an OrderAck. If a FinalAck ended this message, a new message passes over it at
-        once. In either case, every interface that saw this message leave must have a gap. There must also be gaps all
-        the way to the destination, and on the way of an unseen FinalAck.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
+        If this message is gone, its source resends the later message with another predecessor: on another session, or
+        after at least a second without an OrderAck. If a FinalAck ended this message, a new message skips it at once.
+        In either case, every interface that saw this message leave must have a gap. There must also be gaps all the way
+        to the destination, and on the way of an unseen FinalAck. [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
 
         Args:
             copies: the copies of this message, as they crossed.
-            ended: how many FinalAcks the capture must lack if a new message passed over this one and all others before
-                it; None if the capture lacks no message between this one and the acknowledged one.
+            ended: how many FinalAcks must be missing from the capture if a new message skipped this message and all
+                others before the new one. None if no message between this one and the acknowledged one is missing.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()

@@ -1,7 +1,7 @@
-"""A pcapng file that grows with each writer, and stays whole however a writer ends.  draft-ietf-opsawg-pcapng
+"""A pcapng file to which one writer after another appends, and which always stays whole. draft-ietf-opsawg-pcapng
 
-Its writer may be killed, or the disk may fill up. Only whole blocks are flushed, and the next writer continues
-after them with its own section: pcapng files may be joined end to end, and readers take them as one.
+A writer may be killed, or the disk may fill up. Only whole blocks are flushed, and the next writer continues after them
+with its own section: pcapng files may be joined end to end, and readers take them as one.
 """
 
 from __future__ import annotations

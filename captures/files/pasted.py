@@ -3,15 +3,16 @@ r"""Reads pasted bytes: raw, or as text that a tool printed.
 hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, commas, colons, hyphens and 0x are
                 ignored
 hex dump        xxd, hexdump, hexdump -C, od, PowerShell's Format-Hex, Wireshark, tcpdump -X, debuggers: lines with an
-                offset or an address, mostly with letters at their end. Several dumps may follow each other, each
-                beginning at 0; Wireshark's Follow TCP Stream indents the lines of the other side.
+                offset or an address, mostly with the bytes as letters at their end. Several dumps may
+                follow each other, each beginning at 0; Wireshark's Follow TCP Stream indents the lines of the other
+                side.
 array           C, C#, Java or Go, as Wireshark and xxd -i write it: the values between braces
 numbers         a list in other brackets or without any: PowerShell, Go, Rust, JSON; decimal from -128 up, or 0x
 escaped string  C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Raw packets contain control characters; in text, the only ones are white space. That tells the two apart. The base of
-the digits is not evident, so the first reading that contains a packet counts.
+Raw packets contain control characters other than white space, and text does not, so the two can be told apart. The
+base of the digits is not evident, so the first reading that contains a packet counts.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ _LINE_REST: Final = 4_096
 """A dump has fewer characters than this after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""The smallest number of items that count as a list: this many may be a packet's version and signature."""
+"""The smallest number of items that count as a list: enough for a packet's version and signature."""
 _USUAL_BYTES: Final = 16
 """The number of bytes that a line is assumed to have if nothing shows it."""
 

@@ -38,7 +38,7 @@ FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
 LONGER_BYTES: Final = (4, 8)
-"""By how many bytes the heads of records are longer in variants of pcap."""
+"""How many bytes longer the heads of records are in variants of pcap."""
 HEADS_COMPARED: Final = 3
 NEAR_S: Final = 366 * 24 * 3600
 LEFT_OUT: Final = "the frame before it, whose bytes may be damaged as well, is left out"
@@ -84,10 +84,10 @@ FOREIGN: Final = {
     b"%PDF": ("a PDF document", _GIVE),
     **dict.fromkeys((b"<!", b"<?", b"<html", b"<HTML"), ("HTML or XML", _GIVE)),
 }
-"""First bytes of other files, what these files are, and what to do with them.
+"""The first bytes of other files, what these files are, and what to do with them.
 
-The advice was tried: editcap with files of Network Monitor and snoop, and unzip, xz, bzip2 and tar with their own
-output.
+This advice was tested: editcap with files of Network Monitor and snoop; unzip, xz, bzip2 and tar with files that these
+tools had made.
 """
 _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
@@ -231,7 +231,7 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
 
 
 def _has_longer_heads(data: bytes, order: str) -> bool:
-    """Whether the first records cannot be read as those of pcap, but fit one another if their heads are longer.
+    """Whether the first records make no sense as plain pcap, but do if each record has a longer head.
 
     Args:
         data: what follows the head of the file, or the beginning of that.

@@ -190,8 +190,9 @@ class Section(NamedTuple):
 class Dropped:
     """How many frames a file says were dropped at its interfaces.
 
-    stated: by statistics about an interface, since the capture began.
-    counted: beside the frames before which they were dropped.
+    stated: for each interface, the number since the capture began, from statistics about the interface.
+    counted: for each interface, the sum of the numbers that are given for single frames, each of which says how many
+        frames were dropped right before that frame.
     """
 
     stated: Counter[Interface] = field(default_factory=Counter)
@@ -203,14 +204,14 @@ class Dropped:
         self.counted += other.counted
 
     def join(self, number: int, earlier: Interface) -> None:
-        """Count the interface with this number as an earlier one, which it continues."""
+        """Add the counts of the interface with this number to those of the earlier interface that it continues."""
         for one in [each for each in self.most if each.number == number]:
             counts = (Counter({earlier: each.pop(one, 0)}) for each in (self.stated, self.counted))
             self.add(Dropped(*counts))
 
     @property
     def most(self) -> Counter[Interface]:
-        """The larger number for each interface: both count the same frames."""
+        """For each interface, the larger of `stated` and `counted`, because both count the same frames."""
         return self.stated | self.counted
 
 
@@ -278,7 +279,9 @@ class PcapngReader:
             yield frame
 
     def _known(self, frame: Frame) -> Interface:
-        """Return the interface of a section's first frame, or the earlier interface that it continues."""
+        """Take an interface's first frame in a section; return that interface, or the earlier interface that it
+        continues.
+        """
         interfaces = [source.interface for source in self._sources]
         earlier = self._earlier.get(
             dict(zip(interfaces, _likenesses(interfaces), strict=True))[frame.interface]
@@ -405,7 +408,7 @@ class PcapngReader:
         )
 
     def drop(self, interface_id: int, count: int) -> None:
-        """Count frames that were dropped right before a frame; a number of ones alone says nothing."""
+        """Count frames that were dropped right before a frame; a number with all bits set means that it is unknown."""
         if count not in (0, 0xFFFF, NO_NUMBER):
             self.dropped.counted[self._sources[interface_id].interface] += count
 

@@ -16,16 +16,16 @@ cases:
   segments later, or when WAITING_LIMIT_BYTES or WAITING_LIMIT_COUNT chunks wait. If two interfaces
   whose clocks differ captured the sides *apart*, one side may arrive much later than the other, and
   only the WAITING limits count. When these bytes are given up, so is the other side's hole. If
-  bytes after the hole have arrived, they go out first, and report the hole. Otherwise the chunk
-  goes out *ahead*: its sender had bytes that the capture has not shown.
+  bytes after the hole have arrived, those bytes go out first, and report the hole. Otherwise the
+  chunk goes out *ahead*: its sender had bytes that the capture has not shown.
 * Nothing at all has arrived from the other side since the chunk was queued. That side is then
-  *absent*: it is not in the capture, or no longer. Until that side is seen again, nothing waits for
-  it, and everything goes out ahead. So a one-sided capture waits briefly, and then costs no more
-  than any other.
-* Both queues wait for each other. This happens only if a segment was sent again with a later number
-  than the first time, and its first copy was not captured. The later number shows when this copy
-  was sent, but the bytes were first sent before that. The chunk that was captured later is the
-  copy; it goes first, and ahead.
+  *absent*: the capture never had it, or has lost it. Until that side is seen again, nothing waits
+  for it, and everything goes out ahead. So a one-sided capture waits briefly, and then costs no
+  more than any other.
+* Both queues wait for each other. This happens only if a segment was resent with a higher
+  acknowledgment number than before, and the capture lacks the original. The bytes are older than
+  the higher number suggests. Of the two chunks, the one that was captured later was resent; it goes
+  first, and ahead.
 
 Nothing waits for an unknown past: if a side acknowledges a number before the other side was seen, the bytes up to that
 number came before the capture.
@@ -75,7 +75,7 @@ class View:
         return (one, other) if one.stream.source == source else (other, one)
 
     def is_over_for(self, segment: Segment) -> bool:
-        """Whether a segment is not of this connection, or acknowledges what is not."""
+        """Whether a segment belongs to another connection, or acknowledges bytes of another connection."""
         sender, other = self.pair(segment.source)
         if sender.begins_anew(segment):
             return True

@@ -14,7 +14,7 @@ HEAD_BYTES: Final = 16
 TRIES_COUNT: Final = 16
 """How many heads are tried in a chunk to find a packet.
 
-`chain_in` tries this many, and in addition as many as the longest possible chain can have.
+`chain_in` tries more than that: in addition, as many as the longest possible chain in the chunk would have.
 """
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")

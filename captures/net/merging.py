@@ -45,7 +45,7 @@ def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, I
 def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Frame]:
     """Yield the frames of one file after another.
 
-    Damage ends the reading only of the file that it is in. The error is raised after all files have been read.
+    If a file is damaged, reading continues with the next file. The error is raised after all files have been read.
     """
     damages: list[CaptureError | OSError] = []
     begun = []

@@ -252,7 +252,7 @@ def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -
     Args:
         kept: the last KEPT_COUNT frames in order, without those longer than LONGEST_BYTES.
         first, last: the numbers of the frames with the packet's first and last bytes.
-        source: the packet's source. If the packet is in a single frame, the frame may have another source.
+        source: the packet's source. It is compared with that of a frame only if the packet is in several frames.
     """
     frames = list(kept)
     begin = bisect_left(frames, first, key=_number)

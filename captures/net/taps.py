@@ -4,10 +4,10 @@ The first segments of a capture show them. A full-duplex TAP has an interface fo
 shows a TAP if no connection has both directions at one interface, and some connection has one direction at one
 interface and the other at another.
 
-The interfaces of a bond, or a team, take turns, by segment or by connection and direction. Then, again and again, bytes
-that were seen at one of them are continued or acknowledged at the other. Almost nothing was seen at both, because each
-has exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is
-examined to its end, one turn is enough.
+The interfaces of a bond, or a team, take turns, by segment or by connection and direction. So again and again, a stream
+that was seen at one of them continues at another, or is acknowledged there. Almost no segment was seen at both, because
+each interface has exactly what the others lack. In contrast, traffic that was captured whole at two places was seen at
+both. If a capture is examined to its end, one such turn is enough.
 
 If the clocks of two such interfaces differ, the times of one are corrected, so that one clock tells all times.
 Acknowledgments show how far apart the clocks are, to within a round trip.
@@ -40,9 +40,9 @@ An acknowledgment at the other interface counts, too, and all streams count toge
 before that.
 """
 BOTH_SHARE: Final = 8
-"""Interfaces take turns only if there were more than this many turns for each segment seen at both.
+"""Interfaces count as taking turns only if there were more than this many turns per segment seen at both interfaces.
 
-Some may be seen at both, because resent segments may take the other interface.
+Some segments may be seen at both, because resent segments may take the other interface.
 """
 
 

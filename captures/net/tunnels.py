@@ -35,7 +35,7 @@ MAX_PARTS: Final = 32
 """The largest number of labels, extensions or tags in one header."""
 
 NOT_READ: Final = ", which is not read"
-"""The ending of a frame's name that says that the frame may contain MSMQ, but is not read."""
+"""The end of the name of each kind of frame that may contain MSMQ, but is not read."""
 NO_FRAME: Final = "a frame or a tunnel, damaged or cut off" + NOT_READ
 TOO_DEEP: Final = "tunnels in tunnels" + NOT_READ
 LENGTH_LIMIT: Final = 0x600

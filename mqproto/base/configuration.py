@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
 WINDOWS_REMEMBERED: Final = 4
-"""The minimum number of windows of messages to remember for one neighbour: two of express and two of recoverable
+"""How many windows of messages are always remembered for one neighbour: two of express messages, and two of recoverable
 messages.
 """
 PAGE_MESSAGES: Final = 256
@@ -69,13 +69,14 @@ class Settings:
     resend_timeouts_final_s: float = 21_600
 
     expire_sent: str = KEEP
-    """What to do with a message whose TimeToReachQueue ends after it was sent and before it is acknowledged.
+    """What to do with a message that was sent, but is not acknowledged when its TimeToReachQueue ends.
 
     With KEEP, our own transactional message waits for its destination's answer; any other message of ours waits for the
-    next hop's answer, or for the end of the session. Others' transactional messages are passed on. With FIGURES, every
-    such message ends, as in figures 5, 7, 9 and 10. It may have arrived, so our own transactional message becomes a
-    dead letter in doubt until its destination says more. A message that asks for a journal, but not for a dead letter,
-    is journaled instead. [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
+    next hop's answer, or for the end of the session. Transactional messages of others are passed on.
+
+    With FIGURES, all of these messages end, as in figures 5, 7, 9 and 10. Our own transactional message may have
+    arrived, so it becomes a dead letter in doubt until its destination reports the outcome. A message that asks for a
+    journal, but not for a dead letter, is journaled instead. [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
     """
 
     waypoints: bool = False

@@ -7,8 +7,8 @@ from typing import Final
 VALUE_LIMIT: Final = 200
 """The maximum number of characters to show of a text from somebody else; each takes up to 4 bytes of UTF-8."""
 TEXT_LIMIT: Final = 600
-"""The maximum number of characters in a whole refusal, or in a fact in a note, including a stranger's text. The longest
-format name of a queue, about 450 characters, fits.
+"""The maximum number of characters in a whole refusal, or in one fact of a note, including any text from a stranger.
+The longest format name of a queue, about 450 characters, fits.
 """
 
 

@@ -31,7 +31,7 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""The simple type as which a text is parsed for some body types of automation.py.
+"""For some body types of automation.py, the simple type that is used to parse a text.
 
 All other body types take numbers or bytes.
 """

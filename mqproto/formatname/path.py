@@ -94,7 +94,7 @@ class LocalName(NamedTuple):
     def text(self, private: str, system: str) -> str:
         """Return the text that follows the computer's backslash.
 
-        The arguments are the spellings of two keywords.
+        private, system: the spellings of the keywords `private$` and `system$`.
         """
         keyword = {Scope.PUBLIC: "", Scope.PRIVATE: f"{private}\\", Scope.SYSTEM: f"{system};"}[self.scope]
         suffix = ";JOURNAL" if self.journal else f";{self.subqueue}" if self.subqueue else ""

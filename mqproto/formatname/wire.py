@@ -166,7 +166,9 @@ def _as_it_travels(name: SingleName) -> SingleName:
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
-    """Return the type and the value for a name whose type means the same in all three fields."""
+    """Return the type and the value for a name whose type means the same for the destination queue, the administration
+    queue and the response queue.
+    """
     match _as_it_travels(name):
         case PublicName(guid):
             return PUBLIC, guid

@@ -54,9 +54,9 @@ ENDED_ON_ITS_WAY: Final = frozenset(
 
 
 class Word(NamedTuple):
-    """The outcome of one message according to an acknowledgment; it is kept until we act on it.
+    """The outcome of one message as reported by an acknowledgment. It is kept until we act on it.
 
-    position: the FinalAck's position in the order queue. It is 0 for an OrderAck, which is not queued; its outcome is
+    position: the FinalAck's position in the order queue. An OrderAck is not queued, so it has position 0; it reports
         that the message reached its queue.
     of_destination: whether the acknowledgment comes from the destination, rather than from the queue manager where a
         copy of the message ended.
@@ -73,8 +73,8 @@ class AcknowledgedMessages:
     """Reads each message whose outcome is decided by an acknowledgment, and ends the message.
 
     A message that was acknowledged by an OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its
-    FinalAck arrives. The FinalAck stays in the order queue, on disk, until the outcome is on disk too, because its
-    sender may forget it as soon as we have acknowledged it.
+    FinalAck arrives. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: as soon as we
+    have acknowledged a FinalAck, its sender may forget the outcome.
 
     The dead letter of a message in doubt is read in the same way. After an OrderAck, the message waits for its FinalAck
     like any other; a FinalAck decides how it ends.
@@ -99,7 +99,9 @@ class AcknowledgedMessages:
         self.proven: list[tuple[TxSequenceId, int, int]] = []
         """The ranges of numbers, by sequence, that OrderAcks of this turn have acknowledged."""
         self._undecided: dict[tuple[int, int], Word] = {}
-        """The words to act on, keyed by final queue and MessageID, or by the lane and position of a dead letter."""
+        """The reported outcomes to act on, keyed by final queue and MessageID, or by the lane and position of a dead
+        letter.
+        """
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
@@ -167,9 +169,9 @@ class AcknowledgedMessages:
         self.decide(*self._place_of(sequence, body), word)
 
     def decide(self, queue: int, place: int, word: Word) -> None:
-        """Read the message that a word is about, and then act on the word.
+        """Read the message that a reported outcome is about, and then act on that outcome.
 
-        A FinalAck's word replaces others.
+        If several outcomes are reported, that of a FinalAck replaces the others.
         """
         if (queue, place) not in self._undecided:
             self.reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
@@ -286,11 +288,11 @@ class Confirmations:
         self._acknowledged = acknowledged
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
-        """If a message with a class is an OrderAck or a FinalAck, process it. Return whether it was one.
+        """Process a message if it is an OrderAck or a FinalAck. Return whether it was one.
 
         An acknowledgment normally counts only if its source is the destination of the sequence. The neighbour that
-        brings it must be that queue manager, or be declared to bring that queue manager's messages. Our own messages
-        may take another route to the destination.
+        brings it must be that queue manager, or a router that is declared to bring its messages. Our own messages may
+        take another route to the destination.
 
         There are two exceptions. If the destination is known only by a direct name, any peer that calls from that
         name's host speaks for it. Until the destination has acknowledged a message, a queue manager on the route may
@@ -364,8 +366,8 @@ class Confirmations:
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """Process an OrderAck that has a number but does not name its sequence.  3.1.1.6.2, 3.1.7.17
 
-        A number that is not new to us may show that the destination has lost data, in any of the sequences that the
-        number may be about.
+        If the number is new to us in exactly one sequence, it acknowledges the messages of that sequence. Otherwise,
+        the destination may have lost data, in any of the sequences to it.
         """
         theirs, number = self._sequences.towards_source(source, remote), body.number or 0
         if (meant := meant_by(number, theirs)) is not None:
@@ -384,9 +386,9 @@ class Confirmations:
     ) -> None:
         """Process an OrderAck for more messages than we have sent according to our store.
 
-        The store must be an earlier copy that was restored. Of the messages up to the OrderAck's number, those that an
-        earlier process numbered have arrived: a sequence sends none before its predecessor is empty. Those that this
-        process numbered have not arrived: the destination has other messages with these numbers.
+        The store must be an earlier copy that was restored. Messages up to the OrderAck's number have arrived if an
+        earlier process numbered them, because a sequence sends nothing until all earlier sequences are acknowledged.
+        They have not arrived if this process numbered them: the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):

@@ -22,7 +22,10 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""The longest time, in seconds, between two checks of the clock, which somebody may set in the meantime."""
+"""The longest time, in seconds, between two checks of the clock.
+
+Checks are needed because somebody may set the clock.
+"""
 
 
 class Expiration:

@@ -4,15 +4,15 @@
 
 A message can arrive twice if it was on its way when a connection broke, and at most one window of messages is on its
 way. So each sender's newest messages are always remembered, up to twice the window of the neighbour that brings them.
-Older ones are remembered while they are young, which means for half an hour, as long as the table has room:
+Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
-                              │ remembered while young, │ always remembered:          │
+                              │ remembered for a while, │ always remembered:          │
                               │ and if there is room    │ twice the neighbour's window│
 
 When the whole table is full, messages are forgotten in the following order, the oldest of each
 group first:
-1. messages that are not among their sender's newest, and are remembered only while they are young;
+1. messages that are not among their sender's newest, and are remembered only for a while;
 2. messages that a neighbour has brought in excess of twice the window of each kind, counted over
     all senders;
 3. messages from senders that have no session with us, and whose messages come from no neighbour
@@ -94,7 +94,7 @@ class SenderHistory:
 
     @property
     def spare(self) -> int:
-        """How many of the oldest messages are remembered only while they are young.
+        """How many of the oldest messages are not always remembered, but only for a while.
 
         It is 0 until it is known which neighbour brings the sender's messages.
         """

@@ -296,7 +296,7 @@ class LocalQueues:
         return not queue.count and self._by_name.get(queue.name.lower()) is not queue
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
-        """Return the queue and its lane that has this number in the store; None if there is none."""
+        """Return the queue that has the lane with this number in the store, and that lane; None if there is none."""
         for queue in self:
             for lane in queue.lanes:
                 if lane.queue == number:

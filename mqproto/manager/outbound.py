@@ -28,9 +28,8 @@ PRIORITY: Final = BaseHeader.priority.mask
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""The maximum number of messages that may wait when a stranger asks for one more.
-
-It applies to each host or queue manager to which strangers ask us to send.
+"""The maximum number of messages that may wait for one host or queue manager when a stranger asks us to send it one
+more.
 """
 
 

@@ -5,14 +5,13 @@ Every ending, wherever it happened, passes through here once. The rules are dist
 
 - the sender's administration queue is told, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or if
-        the end is a refusal;
-- a failed message with JN set is kept in a dead-letter queue, with the class of its failure: where
-        it was sent if it is transactional, and otherwise where it ended. A message that the next
-        hop refuses is kept here in any case. Our own messages go to the queue that their
-        application has chosen, if that queue has room;
-- a message with JP set that arrived is kept in the journal where it was sent. With
-        `expire_sent = figures`, a message that expired there is also kept in the journal, unless
-        it is a dead letter;
+  the end is a refusal;
+- a failed message with JN set is kept in a dead-letter queue, with the class of its failure. A
+  transactional message is kept at its source, any other message at the queue manager where it
+  ended. A message that the next hop refuses is kept at this queue manager, even without JN. Our own
+  messages go to the queue that their application has chosen, if that queue has room;
+- a message with JP set that arrived is kept in its source's journal. With `expire_sent = figures`,
+  a message that expired at its source is also kept in the journal, unless it is a dead letter;
 - a message that an application received from a queue with a journal is kept in that journal.
 
 The dead letter of a message in doubt is remembered, because its destination may still report the outcome (doubts.py).
@@ -215,8 +214,8 @@ class Outcomes:
         """Keep a dead letter about a lost message. It is addressed to its own queue, so it is never sent.
 
         Args:
-            source: the sender of the lost message; then the letter has that message's identifier. If it is None, the
-                letter has a new identifier.
+            source: the sender of the lost message, or None. With a sender, the letter gets the lost message's
+                identifier; without one, it gets a new identifier.
         """
         assert isinstance(ending.packet, HurtPacket)
         number = (
@@ -405,8 +404,8 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
 def repeats_body(ending: Ending, message: UserMessage) -> bool:
     """Return whether an administration acknowledgment repeats the message's body.
 
-    A refusal does so if the body is not encrypted and fits. Queue numbers in a message may become longer names in its
-    acknowledgment.  3.1.7.15
+    The acknowledgment of a refusal repeats the body if it is not encrypted, and if the acknowledgment fits into a
+    packet. It may be longer than the message, because queue numbers in the message may become names.  3.1.7.15
 
     A body that was or would be encrypted on its way is stored unencrypted in its queue, so it is never sent back.
     """

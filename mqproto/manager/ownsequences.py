@@ -59,7 +59,7 @@ class OwnSequences:
             elif stored.kind is QueueKind.SEQUENCE:
                 self._restore(stored, rows[stored.queue], state.gaps, now)
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
-        """The successions whose messages may have numbers that no other sequence may use.
+        """The successions whose numbers other sequences may have to avoid.
 
         The succession with the highest numbers comes last.
         """
@@ -112,10 +112,11 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """Return the first of a range of numbers that no message has had.
+        """Return the first number of an unused block for new messages; 0 if they take the next numbers of their
+        sequence.
 
-        Return 0 if the messages take the next numbers of their sequence. See readings.py. No other sequence of ours, to
-        any queue, has the numbers of the range, because a queue manager may have several names.
+        The block is above the numbers of all our sequences, to any queue, because a queue manager may have several
+        names. See readings.py.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0

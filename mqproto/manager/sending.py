@@ -126,8 +126,8 @@ class PacketBuilder:
     def _stamp(self, lot: Lot) -> Stamp:
         """Return the stamp that makes the packets of a lot.
 
-        Stamps are cached, because producers send the same kind of message repeatedly. The signer's certificate is part
-        of the kind, because a key that replaces another has another certificate.
+        Stamps are cached, because producers send the same kind of message repeatedly. Messages with different signer
+        certificates are of different kinds, because an operator may replace the signer's key and certificate.
         """
         name = lot.example.signer
         kind = (lot.destination, likeness(lot.example), self._desk.guard.signer(name) if name else None)

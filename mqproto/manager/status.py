@@ -214,8 +214,8 @@ class NodeStatus:
     disk_is_full: whether messages that must be stored are refused because the disk has no room.
     room_lasts_s: how many seconds the room on the disk lasts if the store grows at its recent rate; None if it does not
         grow.
-    floods: the hosts that do far more than others. The caller fills in this field, and those from `flushes` to here,
-        except `arrived` and the ages.
+    floods: the hosts that do far more than others. The caller fills in this field, `flushes`, `commits_s`,
+        `commits_within`, `free_bytes`, `in_doubt`, `disk_is_full` and `room_lasts_s`.
     elsewhere: the peers whose GUID has appeared at an address other than the one where they were met, at most
         ELSEWHERE_SHOWN.
     damaged: the number of messages that were damaged in the store.

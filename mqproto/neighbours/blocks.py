@@ -28,7 +28,10 @@ class Blocks:
         self._numbers = {stored.name: stored.queue for stored in rows}
         """The numbers of the rows, by network. Rows that no longer block a network are reused."""
         self.networks = tuple(stored.name for stored in rows if stored.on_hold)
-        """The networks in the order in which they were blocked, except that some reuse an earlier one's row."""
+        """The blocked networks, in the order in which they were blocked.
+
+        After a restart, they are in the order of their rows, and a row may have been reused.
+        """
 
     def covers(self, host: str) -> bool:
         """Whether connections from a host get no answer."""

@@ -103,7 +103,9 @@ class Neighbour:
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
-        """The messages that the neighbour may be refusing, if its sessions end while messages are unanswered."""
+        """The search for messages that the neighbour may be refusing; None until a session ends while messages are
+        unanswered.
+        """
         self.awaited_s = 0
         """The time, UTC, until which answers to sent messages may arrive; a session is wanted until then."""
         self.avoid = ""
@@ -118,12 +120,13 @@ class Neighbour:
         return self.hops[self.index]
 
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
-        """Return the index of a next hop with which a session is welcome; None if there is none.
+        """Return the index of the next hop that leads to a queue manager, if a session with it is welcome; otherwise
+        None.
 
-        If there is a session already, only earlier next hops are welcome.
+        If there is a session already, only sessions with earlier next hops are welcome.
 
-        learnt: whether the session is with an undeclared queue manager that was met; then only a next hop that was
-            learned in this way is suitable.
+        learnt: whether the queue manager is undeclared and was met. If so, the next hop must be one that was learned
+            when it was met.
         """
         if self.better is not None:
             return None

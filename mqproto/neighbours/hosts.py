@@ -33,7 +33,7 @@ extra.
 """
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""The sections that are given when a session ends through no fault of the peer.
+"""The sections of the specification that describe ends of a session for which the peer is not to blame.
 
 The reasons are that the queue manager stops or has no room, that there was nothing to send, that no acknowledgment
 arrived, or that the transport broke.

@@ -65,7 +65,8 @@ class Refusals:
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
         """Return the held-back message to send alone now; None if none may be sent.
 
-        last: whether no other message can go now. Even then, messages that are sent again go first.
+        last: whether no other message can go now. If so, all suspects are considered. But a suspect that no other
+            message has overtaken yet still waits if other messages can go later.
         """
         trial = neighbour.trial
         assert trial is not None

@@ -179,7 +179,7 @@ class SessionTransports:
             self.touched[session] = None
 
     def moved(self, manager: Guid, found: Acquaintance | None) -> None:
-        """End a queue manager's sessions whose address is not one where the queue manager was met.
+        """End a queue manager's sessions with addresses other than those where it was met.
 
         If `found` is None, the queue manager no longer counts as met.
         """

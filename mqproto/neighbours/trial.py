@@ -13,10 +13,10 @@ that is full. So the refused message is found by trial, and the messages behind 
         │ refused three times
         ▼
     it is held back, and others overtake it, first those that were out with it. Once the neighbour
-    has taken one that is no less demanding (kept on disk if the suspect is, as large, of the same
-    sequence, and new), the suspect is sent again, alone
+    has taken a message that is at least as demanding (new, as large, in the same sequence, and kept
+    on disk if the suspect is), the suspect is sent again, alone
         │ the suspect is refused, the neighbour takes another message, and then refuses the suspect
-        │ as many times in a row as before others first overtook it
+        │ at least three times in a row (more often after trials that found nothing)
         ▼
     it is the refused message, and is set aside
 
@@ -73,10 +73,10 @@ class Demand(NamedTuple):
     is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
     recoverable: whether the message needs room on the neighbour's disk.
     size_bytes: how much room the message needs.
-    sequence: its source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
-        any other sequence. Even a full neighbour takes some messages of a known
-        sequence: early messages, which it drops, and messages for which it drops held messages. That proves nothing
-            about a message outside sequences.
+    sequence: the source and the identifier of its sequence, if any. A neighbour that has reached its limit of sequences
+        may refuse all messages of further sequences. Even a full neighbour takes some messages of a sequence that it
+        knows, because it drops early ones, and drops held messages to make room for others. That proves nothing about a
+        message that is in no sequence.
     """
 
     is_message: bool
@@ -213,9 +213,9 @@ class Trial:
 
         The messages are in the order in which they were sent.
 
-        by_us: whether we ended the session, because we refused a message of the neighbour's. The neighbour may also
-            have refused one of ours, so the end counts when messages are tried; otherwise both sides could wait for
-            each other forever. It does not count when a message is set aside.
+        by_us: whether we ended the session, because we refused a message of the neighbour's. The neighbour may have
+            refused one of ours at the same time, so the end counts as a refusal in the trial; otherwise both sides
+            could wait for each other forever. But it does not count as evidence for setting a message aside.
 
         Returns:
             The messages that return to their queues, and the suspects that are held back from now on.

@@ -160,7 +160,10 @@ class Declarations:
         self._keep(Change(declaration.name, None, self._declared.get(key)))
 
     def forget(self, key: str) -> None:
-        """Forget a deleted queue that has nothing left, unless it is declared, because then it would come back."""
+        """Forget a deleted queue that has nothing left.
+
+        A queue that is declared is not forgotten, because it would be created again.
+        """
         if key in self.deleted and key not in self._declared:
             del self.deleted[key]
             self._void(key)

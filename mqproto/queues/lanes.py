@@ -42,8 +42,8 @@ class QueueWindow:
     """The next messages of one queue, in order, and the number of messages that are only on disk.
 
     Messages up to `read_through` that have not left the queue are in memory, or have been handed on from here. The
-    messages after that, up to `last`, are only in the store. They are counted, so that if a page omits one, this is
-    noticed once all messages seem to have been read.
+    messages after that, up to `last`, are only in the store. Their number is kept, so that an error is noticed if a
+    page omits one of them.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class QueueWindow:
     def takes(self, count: int, size_bytes: int) -> bool:
         """Return whether `count` more messages, of `size_bytes` in all, would stay in memory.
 
-        If the window takes any message at all, it takes a single one of any size.
+        If `fits` is true, a single message stays in memory, however large it is.
         """
         return self.fits and (
             count == 1

@@ -403,7 +403,7 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Return whether a consumer has, and may give back, a message of a lane up to a position."""
+        """Return whether a consumer holds a message of this lane, at or before this position, and may give it back."""
         return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:

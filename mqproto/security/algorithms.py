@@ -18,7 +18,7 @@ from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAME
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
-"""The length, in bits, to which a 40-bit key is padded with zeros with `SendEnhancedRC2Using40BitKeys`."""
+"""The length, in bits, to which 40-bit keys are padded with zeros if `SendEnhancedRC2Using40BitKeys` is set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,8 +206,9 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
     """Complete the messages that a header reports as saved. Return False if that closed the session.
 
     3.1.5.5.3. Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all messages before bit 0 are
-    saved, too. If no bit is set, the number itself counts, according to the first sentence of 3.1.5.5.3. The number is
-    0 if nothing was saved, so 0 without a bit says nothing, even after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    saved, too. If no bit is set, the message with the number itself counts as saved, according to the first sentence of
+    3.1.5.5.3. The number is also 0 if nothing was saved, so the caller ignores a 0 without a bit, even after the count
+    has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF

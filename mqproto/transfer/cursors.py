@@ -35,10 +35,10 @@ Because of this margin, few sends wait for a commit.
 
 
 class Cursors:
-    """The places of one sequence, all of them positions.
+    """The progress of one sequence, as positions in its queue.
 
-    When a sequence begins, the first five are the last position of the queue. Of the others, `resent_through` is 0
-    until the first resend.
+    When a sequence begins, the first five fields are all set to the last position in the queue. Of the others,
+    `resent_through` is 0 until the first resend.
 
     base: the position before the first message of the current sequence.
     acknowledged: the last message that an OrderAck has acknowledged; all messages before it are acknowledged, too.
@@ -206,7 +206,8 @@ class Numbering:
     def _last_begun(self) -> int:
         """The last number whose message was sent or withdrawn; 0 if there is none.
 
-        Messages that were purged only on disk count as before the sequence.
+        It is also 0 if the window's position is still before the sequence, because earlier messages were purged only on
+        disk.
         """
         return max(0, self.sent_through - self.cursors.base)
 

@@ -39,7 +39,7 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
 
 
 def begins(header: TransactionHeader) -> bool:
-    """Return whether a transactional message can be the first one that is taken of an unknown sequence."""
+    """Return whether a transactional message can be accepted as the first one of an unknown sequence."""
     return not header.previous_tx_sequence_number
 
 
@@ -135,10 +135,10 @@ class IncomingSequence:
     def place(self) -> tuple[TxSequenceId, int] | None:
         """The last accepted message, as an OrderAck names it; None if there was none.
 
-        If a message of a later sequence has come early, whether or not it was held, its sender keeps no message of
-        earlier sequences. No message of the later sequence was accepted here, so the OrderAck names that sequence with
-        number 0. If we had acknowledged any of its messages, this store is a restored earlier copy, and those messages
-        are lost.
+        If a message of a later sequence has come early, its sender keeps no more messages of earlier sequences; whether
+        we held the message does not matter. We have accepted no message of the later sequence, so the OrderAck names
+        that sequence with number 0. If we had acknowledged messages of the later sequence, our store is a restored
+        earlier copy, and those messages are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:

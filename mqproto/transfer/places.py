@@ -95,7 +95,7 @@ def every_one(source: Guid) -> ReadSequences:
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
-    """Of the rows from `lookup`, return the one to which a message belongs; None if there is none.
+    """Return the row from `lookup` to which a message belongs; None if there is none.
 
     The rules are those of spellings.py.
     """

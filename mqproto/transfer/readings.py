@@ -41,7 +41,7 @@ def may_be_ours(time_stamp: int) -> bool:
 
 
 def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | None:
-    """Of the sequences to a queue manager, return the only one for which this number is new.
+    """Return the only sequence to a queue manager that may be meant by this number, if the number is new there.
 
     Return None if there is no such sequence, if several may be meant, or if only OrderAcks that name a sequence count.
     """

@@ -24,9 +24,9 @@ class EverSent:
         self._never_left: set[int] = set()
         """Positions of messages that did not leave when their turn came for the first time."""
         self._sent_before = 0
-        """The position up to which messages had left before the latest ones were taken.
+        """The highest position that had left before the latest call of `leave`.
 
-        The messages in `_taken_anew` had not left, although their positions are not above this one.
+        The messages in `_taken_anew` had not left before that call, although their positions are not above this one.
         """
         self._taken_anew: set[int] = set()
         """The positions of the messages that were taken last and had been passed over before."""
@@ -46,7 +46,7 @@ class EverSent:
         return position <= self._cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, position: int) -> None:
-        """Record that a message which was among those taken last does not leave now."""
+        """Record that a message does not leave now, although the latest call of `leave` included it."""
         if position > self._sent_before or position in self._taken_anew:
             self._never_left.add(position)
 
@@ -71,10 +71,9 @@ class OrderAckWait:
         self._overdue_ms: int | None = None
         """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """The deadline of an OrderAck, for a session on which no message is known to have been sent.
+        """The deadline that an OrderAck would have; kept while no sent message seems to need one.
 
-        It is used if earlier messages that returned are withdrawn, and it then turns out that later messages have been
-        sent.
+        It is used if messages that had returned are withdrawn, and it then turns out that later messages had been sent.
         """
 
     @property
@@ -193,12 +192,14 @@ class Resends:
         self.begin()
 
     def connected(self, now: Moment) -> bool:
-        """Resume waiting for OrderAcks of sent messages, because a session to the next hop is open.  3.1.3.2
+        """Resume waiting for OrderAcks of sent messages, because a session to the next hop is open. 3.1.3.2
 
-        Return whether any OrderAck is overdue, in which case messages are resent now. 3.1.3.2 demands that all sent
-        messages are resent at once. But those that the neighbour has acknowledged are on its disk, so they are not. If
-        they were lost beyond the neighbour, they are resent when they would have been without the interruption. If each
-        session began a new wait, sessions that are shorter than the interval would postpone the resend forever.
+        Return whether any OrderAck is overdue, in which case messages are resent now.
+
+        Taken literally, 3.1.3.2 would resend all sent messages at once. But messages that the neighbour has
+        acknowledged are on its disk, so they are not resent at once. If they were lost beyond the neighbour, they are
+        resent at the deadline that they had before the interruption. If each session began a new wait, sessions that
+        are shorter than the interval would postpone the resend forever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:

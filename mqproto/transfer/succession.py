@@ -11,14 +11,13 @@ the earlier ones keep no message.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when it keeps no message, the next one is the head ──►
 
-The TimeStamp is made from the destination's name, regardless of case, and is the same in every
-store. So an OrderAck shows which destination queue it is about, even if it has an identifier that
-this store has not given. Nothing else in the OrderAck shows that. The Ordinal grows by one after
-each sequence, as 3.1.5.6 says. Each process starts with the current UTC time in seconds, plus a
-few, if that is higher. So its Ordinal is greater than any that another copy of the store has given,
-unless the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal
-before that life. If an Ordinal is too low after all, the destination's OrderAck shows it:
-`Confirmations._destination_is_ahead`.
+The TimeStamp is made from the destination's name, regardless of case, and is the same in every store. So an OrderAck
+shows which destination queue it is about, even if it has an identifier that this store has not given. Nothing else in
+the OrderAck shows that. The Ordinal grows by one after each sequence, as 3.1.5.6 says. Each process starts with the
+current UTC time in seconds, plus a few, if that is higher. So its Ordinal is greater than any that another copy of the
+store has given, unless the clock was wrong. If a store is known to have been restored, the last Ordinal that it gave
+before is usually known, too. If an Ordinal is too low after all, the destination's OrderAck shows
+it: `Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -158,7 +157,8 @@ class Succession:
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
         """Return an identifier above all others here, whose Ordinal is higher than `seen`.
 
-        The Ordinal after each present one stays unused, because a sequence that ends takes it.
+        The next Ordinal after each present one is left for the sequence that has the present one, which takes it when
+        it ends.
 
         seen: an Ordinal that the destination has seen.
         """

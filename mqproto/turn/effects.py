@@ -45,16 +45,17 @@ class QueueKind(StrEnum):
     The position of a message is its MessageID.
     """
     HELD = "held"
-    """Messages of one incoming sequence that came early, after a gap.
+    """Messages of one incoming sequence that arrived early, while earlier messages were missing.
 
-    Its name consists of the source queue manager, the number of the local queue, and the sender's name for that queue.
+    The queue's name consists of the source queue manager, the number that the local queue has, and the sender's name
+    for the local queue.
     """
     ORDER = "order"
     """order_queue$: FinalAcks that have arrived and have not been acted on yet."""
     BLOCKED = "blocked"
-    """Not really a queue, and always empty. Its name is a network.
+    """Not really a queue, and always empty. It is named after a network.
 
-    While it is on hold, connections and pings from that network get no answer.
+    While the queue is on hold, connections and pings from that network get no answer.
     """
     DECLARED = "declared"
     """Not really a queue, and always empty.
@@ -90,9 +91,9 @@ UNKNOWN_COUNT: Final = -1
 class MessageRow(NamedTuple):
     """A message in a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
-    It is made once, when the message joins the queue. The store has it, and so does the queue when the message's turn
-    is near. In the end, it goes to the neighbour or to the application. `key` identifies the message while it is in the
-    queue.
+    This row is made once, when the message joins the queue. The store keeps the row; the queue also keeps it when the
+    message's turn is near. Finally, the packet goes to the neighbour or to the application. `key` identifies the
+    message while it is in the queue.
 
     message_id: the MessageID, by which the store finds it; 0 if the row was read back from the store.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
@@ -118,14 +119,15 @@ class MessageRow(NamedTuple):
 
     @property
     def queue(self) -> int:
-        """The number of its queue in the store."""
+        """The number that its queue has in the store."""
         return self.key >> POSITION_BITS
 
 
 class HurtPacket(bytes):
     """The packet of a damaged message, as stored.
 
-    The whole row is in quarantine, and the message stays until it is removed.
+    The whole row has been copied into the quarantine. The message stays in the store until the queue manager removes
+    it.
 
     message_id: the MessageID in its row; 0 if the row has none.
     """
@@ -150,14 +152,14 @@ class OutgoingRow(NamedTuple):
     sent_ceiling: int
     """No message after this position has ever been sent."""
     renumbered_through: int = 0
-    """The packets in the store up to this position have numbers that differ from those with which they are sent."""
+    """Up to this position, packets are sent with other numbers than they have in the store."""
 
 
 class IncomingRow(NamedTuple):
     """One incoming sequence: the last accepted message from `source`.  [MS-MQDMPR] 3.1.1.5
 
-    `queue` is the number of its HELD queue. If a stranger's sequence gave up its place, `queue` is negative and
-    `reply_host` is the stranger's host.
+    `queue` is the number that its HELD queue has. A stranger's sequence without a place in memory (transfer/places.py)
+    has a negative `queue` instead, and the stranger's host in `reply_host`.
     """
 
     source: Guid
@@ -185,11 +187,12 @@ SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
 """The names of the counters that the store also keeps outside its files.
 
-They are its present life, the first MessageID not given yet, and the first Ordinal of a TxSequenceID not given yet.
+They are the number of the store's present life (see `NewLife`), the first MessageID not given yet, and the first
+Ordinal of a TxSequenceID not given yet.
 """
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
-"""The name of the counter for the first Ordinal of this life."""
+"""The name of the counter for the first Ordinal that the store may give in its present life (see `NewLife`)."""
 
 SENT_EXPIRES: Final = "sent_expires"
 """The name of a counter that says whether sent messages could expire in the last run (`expire_sent`).
@@ -208,7 +211,7 @@ class OutcomeRow(NamedTuple):
     """The outcome of a client's numbered operation.  "Duplicate Operation Detection Support"
 
     invoker: the invoker of the operation.
-    identifier: the number of the operation, 0 to 255, or INVOKER_ITSELF.
+    identifier: the number that the operation has, 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
     lasting: whether the invoker survives its process, and so may request the outcome much later.
     performed_s: when the operation was performed, on the shell's clock, which need not be UTC.
@@ -224,7 +227,8 @@ class OutcomeRow(NamedTuple):
 class FinalAckKept(NamedTuple):
     """Moves messages that have `final_ack`, with keys from `first` to `last`, to the queue `final_queue`.
 
-    The position of each is its message_id. The other messages are removed by an ordinary removal that follows.
+    Each message's position there is its message_id. The messages without `final_ack` stay; an ordinary removal follows,
+    and removes them.
     """
 
     first: int
@@ -283,9 +287,9 @@ class Writes:
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """The invokers whose outcomes are all to be forgotten."""
     departures: list[Departure] = field(default_factory=list)
-    """Messages that leave local queues in this transaction, for shells that record some of them.
+    """The messages that leave local queues in this transaction.
 
-    No store keeps them.
+    They are for shells that record some of them; stores ignore this field.
     """
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
@@ -364,11 +368,11 @@ class StoredQueue(NamedTuple):
 
 
 class NewLife(NamedTuple):
-    """The store begins a new life.
+    """A new life that the store begins.
 
-    It is empty, or it may be older than messages that peers have received from this node. The life has begun when the
-    counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction, are on disk. Until then,
-    each start reports the new life again.
+    The store is empty, or its contents may be older than messages that peers have received from this node. The life has
+    begun when the counters of COUNTERS_OF_LIFE are on disk; the queue manager writes them with its first transaction.
+    Until then, each start reports the new life again.
 
     number: the number of lives, including this one.
     first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life may have given.
@@ -407,7 +411,7 @@ class StoredState:
     life: NewLife | None = field(default=None, compare=False)
     """The new life that the store begins; None if its last life continues.
 
-    This describes the store, and not the store's contents.
+    Comparisons ignore this field, because it is not part of the store's contents.
     """
 
 
@@ -419,7 +423,7 @@ class ReadBy(Enum):
     RESEND = auto()
     """A sequence: it sends messages again."""
     OUTCOME = auto()
-    """A FinalAck or an OrderAck: it needs the one message that it decides about."""
+    """The handling of a FinalAck or an OrderAck, which needs only the one message that is concerned."""
     EXPIRY = auto()
     """The search for expired messages that have no `expires_s`."""
     PURGE = auto()
@@ -468,8 +472,8 @@ class OpenTransport(NamedTuple):
     """Connect, and then call `QueueManager.opened`, or `QueueManager.lost` if connecting fails.
 
     tls: the queue manager whose pinned certificate the other end must show; None for a plain connection.
-    avoid: among the addresses of the host, the one to try last, because no queue manager was found there last time;
-        empty for none.
+    avoid: the address of the host that is to be tried after all others, because the previous attempt found no queue
+        manager there; empty for none.
     """
 
     session: int

@@ -42,11 +42,11 @@ class Place(Enum):
 class Ending(NamedTuple):
     """One message that ended here, or whose end was reported to us.
 
-    queue: the store's number of the local queue that it was in; 0 if it was in none.
+    queue: the number that the store has for the local queue in which it was; 0 if it was in none.
     reply_to: the destination of a FinalAck, if the message is another queue manager's transactional one.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.
-    is_copy: whether its sender keeps it until its destination has answered.
+    is_copy: whether it is only a copy: its sender keeps the message until the destination has answered.
     """
 
     packet: bytes

@@ -54,7 +54,10 @@ number of bits in their keys.  [MS-MQMQ] 2.2.19.3
 STRONG: Final = 5
 """The PrivacyLevel of ciphers that nobody can break."""
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
-"""Ciphers that anybody can break. Queues take them, and messages use them, only where they are named."""
+"""Ciphers that anybody can break.
+
+A queue accepts such a cipher, and a message is encrypted with it, only if it is named explicitly.
+"""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
 """Queue.PrivacyLevel: whether a queue takes only messages in clear, all messages, or only encrypted ones.
 

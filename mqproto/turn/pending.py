@@ -1,4 +1,7 @@
-"""Gathers writes until the next commit, including the ceilings of numbers that are never given twice."""
+"""Gathers the writes for the next commit, and gives out numbers that are never given twice.
+
+The writes include ceilings for these numbers, from which the next process continues.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
 
 
 class HasRow(Protocol):
-    """A sequence. Its row is made only once per commit, no matter how often the sequence changes."""
+    """A sequence that has a row in the store.
+
+    The row is made only once per commit, no matter how often the sequence changes.
+    """
 
     def row(self) -> OutgoingRow | IncomingRow:
         """Return the data that must survive failures of the process and of the node."""
@@ -59,9 +65,9 @@ class HasRow(Protocol):
 class PendingWrites:
     """The writes since the last commit, which are of two kinds.
 
-    Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes that only
-    forget, such as the removal of a message that the neighbour has, are made with the next commit, or after a second.
-    If a crash comes before that, the message is sent twice and the receiver drops the second copy.
+    Writes that others are told about, in acceptances or acknowledgments, have to be committed in this turn. Writes that
+    only remove data, such as a message that the neighbour has, are made with the next commit, or after a second. If a
+    crash comes before that, the message is sent twice and the receiver drops the second copy.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -256,7 +262,10 @@ class GivenNumbers:
         return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
 
     def set_aside(self, identifier: TxSequenceId) -> None:
-        """Make the store's ceiling higher than an identifier's Ordinal, before any message has the identifier."""
+        """Make sure that the store's ceiling is higher than an identifier's Ordinal.
+
+        Call this before any message has the identifier.
+        """
         if identifier.ordinal >= self._ordinal_ceiling:
             self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
             self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling

@@ -127,7 +127,7 @@ DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Wayp
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
-    """Return where lines must be missing from the path of a message at one queue manager.
+    """Return where the path of a message at one queue manager shows that lines are missing.
 
     Returns:
         The indexes before which a line is missing; an empty list if the path is complete.
@@ -163,7 +163,7 @@ CLASSES: Final[Mapping[int, Waypoint]] = {
     MessageClass.NACK_Q_PURGED: Waypoint.PURGED,
     MessageClass.NACK_Q_DELETED: Waypoint.PURGED,
 }
-"""The waypoints for the classes with which messages end. Any other class means a refusal."""
+"""The waypoint with which a message ends, keyed by message class. Any other class means a refusal."""
 
 
 class SessionHop(Protocol):
@@ -281,7 +281,8 @@ class WaypointNotes(Waypoints):
     """Makes a note of each step.
 
     Args:
-        identity: the queue manager's GUID; its own transactional messages are found by the numbers in OrderAcks.
+        identity: the queue manager's GUID, which tells its own messages from others. OrderAcks name its own
+            transactional messages by their numbers.
         notes: where the notes are put.
         follow: returns the trace to which a message belongs, if any; the note of a step names the trace.
         everything: whether there are also notes about messages without a trace.

@@ -74,9 +74,9 @@ class PacketBuffer:
     """Takes bytes as they arrive, and returns whole packets.
 
     A packet extends from its BaseHeader to its last padding byte. If a UserMessage has SH set, the SessionHeader beyond
-    PacketSize is included. The first 16 bytes of a packet are judged before more is kept. They must begin a packet
-    whose kind and size may come now. The buffer keeps the bytes of one incomplete packet. It does not search for
-    `LIOR`, which may be in any field.
+    PacketSize is included. The first 16 bytes of a packet are checked before more bytes are kept: they must announce a
+    packet of a kind and size that is allowed now. The buffer keeps the bytes of one incomplete packet. It does not
+    search for `LIOR`, which may be in any field.
 
     If packets precede a fault, they are returned, the fault is kept in `fault`, and the next `feed` raises it.
     Otherwise, `feed` raises it at once. After a fault, the buffer stays closed.

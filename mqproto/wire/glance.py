@@ -107,7 +107,10 @@ def has_debug_header(packet: bytes) -> bool:
 
 
 def priority_of(packet: bytes, flags: int) -> int:
-    """Return a message's priority; 0 for a transactional message, which ignores it.  [MS-MQDMPR] 3.1.7.1.32"""
+    """Return a message's priority; 0 if it is transactional.  [MS-MQDMPR] 3.1.7.1.32
+
+    The priority of a transactional message is ignored.
+    """
     return 0 if flags & TRANSACTIONAL else packet[_BASE_FLAGS_AT] & _PRIORITY
 
 
@@ -145,8 +148,8 @@ def has_security_header(packet: bytes) -> bool:
 def may_leave_changed(packet: bytes) -> bool:
     """Whether a stored UserMessage may differ from its form on the wire.
 
-    It may if it has a SecurityHeader, because it may be encrypted as it leaves. It may also if JN is set, because it
-    may be followed by a name that is cut off as it leaves (`drafts.py`).
+    A message with a SecurityHeader may differ, because it may be encrypted when it is sent. A message with JN set may
+    differ, because it may be followed by a name that is not sent (`drafts.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 
@@ -164,8 +167,9 @@ def sent_time_s(packet: bytes) -> int:
 
 
 def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield each SentTime with the number of UserMessages that have it, without running Python code for each
-    message.
+    """Yield each different SentTime, and how many of the UserMessages have it.
+
+    No Python code runs for each message.
     """
     for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
         yield sent, count
@@ -200,8 +204,9 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
 
 
 def correlation_id_of(manager: Guid, ordinal: int) -> bytes:
-    """Return the CorrelationID of a message that is about a message sent by this queue manager.  [MS-MQMQ]
-    2.2.18.1.3
+    """Return the CorrelationID that a report about a message has.  [MS-MQMQ] 2.2.18.1.3
+
+    manager, ordinal: the queue manager that sent the reported message, and the message's number there.
     """
     return _correlated.pack(manager, ordinal)
 
@@ -239,7 +244,7 @@ def body_of(packet: bytes) -> bytes:
 def acknowledges(packet: bytes) -> bool:
     """Return whether a UserMessage may be an OrderAck or a FinalAck.
 
-    This is also true if it is neither but its body happens to contain their label.
+    The result is also true for any other message whose body happens to contain the label of these acknowledgments.
     """
     return _LABEL in packet
 

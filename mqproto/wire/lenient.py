@@ -175,10 +175,10 @@ def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
 def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
     """Decode the headers of a packet from only its first bytes.
 
-    The record of a message has the available part of the body, and the label and the extension if they are complete. It
-    has no headers after the body, although the flags still announce them; `announced_sizes` returns the lengths. The
-    fixed fields after message_size are 0 unless all of them are available. If fields of an EstablishConnection after
-    its InternalHeader are missing, they have the values of a packet without GUIDs.
+    The record of a message has as much of the body as there is, and the label and the extension if they are complete.
+    Headers after the body are left out, although the flags still announce them; `announced_sizes` returns the lengths.
+    If any of the fixed fields after message_size is missing, all of them are 0. If fields of an EstablishConnection
+    after its InternalHeader are missing, they have the values of a packet without GUIDs.
 
     Args:
         data: the beginning of a longer packet, with its head.

@@ -211,9 +211,10 @@ def _nearest_name(name: QueueName, source: Guid, destination: Guid) -> tuple[Que
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
     """Return the body of an OrderAck or a FinalAck; None for any other UserMessage.  [MS-MQQB] 3.1.5.1.1
 
-    All bits of BaseHeader.Flags should be 0 there, but we accept a few that are set. Any UserMessage may have a
-    SessionHeader, reserved bits are ignored on receipt, and a priority does not tell the kind of a message ([MS-MQMQ]
-    2.2.19.1). A message with DH set is another kind of packet, because acknowledgments have no DebugHeader.
+    In an acknowledgment, all bits of BaseHeader.Flags should be 0, but we accept some that are set. Any UserMessage may
+    have a SessionHeader, reserved bits are ignored on receipt, and the kind of a message does not depend on its
+    priority ([MS-MQMQ] 2.2.19.1). A message with DH set is another kind of packet, because acknowledgments have no
+    DebugHeader.
     """
     properties = message.properties
     message_class = properties.message_class
@@ -297,7 +298,7 @@ class EndToEndAck:
     def parse(cls, data: bytes) -> Self:
         """Return the acknowledgment that a whole packet contains.
 
-        `definition` shows what else the packet contains.
+        For the other fields of the packet, use `definition`.
 
         Raises:
             WireFormatError: the bytes are not a packet, or are another kind of packet.

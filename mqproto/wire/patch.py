@@ -1,7 +1,6 @@
 """Changes packets without decoding them.
 
-An intermediate queue manager does so with every packet that it passes on, and a sender with packets that are like a
-given one.
+An intermediate queue manager changes every packet that it passes on. A sender makes packets that are like a given one.
 
 The offsets come from the layouts: they are the sizes of the preceding fields. Packets must be whole and valid, as
 `PacketBuffer` and `decode_packet` ensure.

@@ -80,7 +80,7 @@ assert [
 
 
 class Facts(NamedTuple):
-    """Facts about messages of one shape that a destination reads only from the first of them.
+    """The facts that a destination reads from the first message of a shape; they are true of all others.
 
     final_ack: whether the messages' sender waits for a FinalAck.
     """
@@ -171,7 +171,10 @@ class Shape:
         return is_good
 
     def _learn(self) -> struct.Struct | None:
-        """Prepare to compare other packets with the example. Return None if no other can have its shape."""
+        """Prepare to compare other packets with the one from which this shape was made.
+
+        Return the struct that unpacks them; None if no other packet can have this shape.
+        """
         if not self.may_have_others:
             return None
         example = self._example

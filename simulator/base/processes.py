@@ -32,7 +32,7 @@ def memory_of(pid: int) -> Memory:
 
 
 def memory_in(status: str) -> Memory:
-    """Return the resident memory that a text from /proc/PID/status states. There, a kB is 1,024 bytes."""
+    """Return the resident memory according to the text of /proc/PID/status, where a kB is 1,024 bytes."""
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB$", status, re.MULTILINE))
     resident, peak = (1_024 * int(found[name]) if name in found else None for name in ("VmRSS", "VmHWM"))
     return Memory(resident, peak)

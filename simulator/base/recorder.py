@@ -139,7 +139,7 @@ class RecordedConnection:
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Record that `senders` broke off the connection. If something between the two sides did so, name both."""
+        """Record that `senders` reset the connection: both sides, if something between them broke it."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()

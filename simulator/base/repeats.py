@@ -1,7 +1,7 @@
 """Counts repeated log lines, and reports the count at growing intervals.
 
-We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us write
-one line can make us write many lines that differ a little. Beyond a limit, all these lines are counted as one.
+While a neighbour is down, we call it five times a second, and each call fails in the same way. A peer that can make us
+write one line can make us write many lines that differ a little. Beyond a limit, all these lines are counted as one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LIMIT: Final = 1_000
 """The maximum number of kinds of lines that are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""At most this many different lines with one name are counted separately: per peer, and overall.
+"""How many different lines with one name are counted separately: per peer (above), and in total.
 
-Further lines share one count. Lines about known peers are counted here too, but only the limit per peer applies to
-them. Neither limit applies to lines without a peer.
+Further lines share one count. Lines about known peers count towards the total, but only the limit per peer applies to
+them. Lines without a peer are not limited.
 """
 PASSING: Final = "session"
 """The name of the fact in a log line that is different each time."""

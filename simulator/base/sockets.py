@@ -77,7 +77,7 @@ def listen(
     Args:
         advice: what to do if the address is not available.
         backlog: how many connections may wait until they are accepted.
-        is_trial: whether only to check that this would be possible if no other program listened there.
+        is_trial: whether only to check the address. An address that another program uses then counts as available.
 
     Raises:
         UsageError: the address is not available; the text says what to do.

@@ -62,9 +62,10 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""Advice by SQLite's primary result code.
+"""Advice, keyed by SQLite's primary result code.
 
-Among codes without advice, SQLITE_CORRUPT means that the store is damaged. Any other means that the disk has failed.
+If a code has no advice here, SQLITE_CORRUPT means that the store is damaged, and any other code means that the disk has
+failed.
 """
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
@@ -85,7 +86,7 @@ def primary_code(error: BaseException) -> int | None:
 def explain(path: Path, error: BaseException, advice: Mapping[int, str] = ADVICE) -> None:
     """Raise the StoreError for an error that SQLite reported about a file.
 
-    Raise no StoreError for an error that nothing but a bug of ours can cause.
+    If only a bug of ours can cause the error, raise an AssertionError, or return.
 
     advice: what to do, keyed by SQLite's primary result code.
     """

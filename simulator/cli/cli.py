@@ -367,7 +367,7 @@ def command_named(name: str) -> Callable[..., Any]:
 
 
 def command_of(some: typer.Typer) -> Callable[..., Any]:
-    """Return the whole app as one command, whose help is in our own words."""
+    """Return the whole app as one command, whose help describes values in our own words."""
     command: Callable[..., Any] = worded(get_command(some))
     return command
 

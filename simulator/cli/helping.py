@@ -130,7 +130,7 @@ class ByTask(TyperGroup):
 
 
 class _Argument(TyperArgument):
-    """An argument of which help texts show only the name, in brackets if the argument is optional."""
+    """An argument for which help texts show only the name, in brackets if the argument is optional."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
         return None

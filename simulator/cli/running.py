@@ -29,7 +29,7 @@ from mqproto.simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
-"""The minimum number of seconds between two lines about a node in a pipe.
+"""The minimum number of seconds between two lines about the same node, if the output is a pipe.
 
 A line is printed only if something has changed.
 """

@@ -302,7 +302,9 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 
 
 def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) -> set[int]:
-    """Return the numbers of the queues with these names: either their own, or those that people use.
+    """Return the numbers that the queues with these names have in the store.
+
+    The names are the queues' own names, or those that people use.
 
     Raises:
         UsageError: the store has no queue of one of these names.
@@ -445,7 +447,7 @@ def _names(place: Later) -> Callable[[str], str]:
 
 
 def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
-    """Return the number of messages in each queue, even if it is 0, keyed by the queue's name.
+    """Return how many messages each queue has, keyed by the queue's name; empty queues are included.
 
     If people use another name for a queue, according to the topology, that name is added in parentheses.
     """

@@ -106,7 +106,7 @@ class NodesLook:
 def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
     """Show nodes until SIGINT or SIGTERM; print them only once if `once` is set or the output is a pipe.
 
-    Return the last look if they were printed; otherwise None.
+    If the nodes were printed once, return their answers; otherwise return None.
     """
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 

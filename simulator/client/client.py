@@ -203,7 +203,7 @@ class Taken(list[ReceivedMessage]):
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
         self.sent: list[MessageId] = []
-        """The identifiers of the messages sent with the commit, in order; empty before it.
+        """The identifiers of the messages sent with the commit, in order; empty before the commit.
 
         Each copy has its own identifier.
         """
@@ -331,7 +331,7 @@ class Client:
     async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
         """Send messages in one request, so that either all are accepted or none is.
 
-        The journal, or the node, keeps the outcome under the tag.
+        The outcome is kept under the tag, in the journal or, with `recalls`, by the node.
 
         Raises:
             UsageError: the messages are too many or too large for one request, or there is no journal.
@@ -424,7 +424,8 @@ class Client:
         refuses them for good and ends the block. `Taken.send` sends other messages together with the commit.
 
         Args:
-            chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are then ignored.
+            chosen: the only messages to receive; they come in the order of the queue, and `limit` and `timeout_s` are
+                ignored.
             fence: a number that increases with each program that takes over as receiver. The messages that earlier
                 receivers hold return to the queue first, and these receivers get no more. Use 0 if receivers have no
                 such order.
@@ -544,9 +545,10 @@ class Client:
         return blocked
 
     async def purge(self, queue: str) -> int:
-        """Delete all messages in a queue of the node, or in its outgoing queue to another node; return their number.
+        """Delete all messages in a queue of the node, or in its outgoing queue to another node.
 
-        A long queue may take a while to become empty. Dead letters and acknowledgments are sent as requested.
+        Return how many are deleted. A long queue may take a while to become empty. Dead letters and acknowledgments are
+        sent as requested.
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
@@ -643,7 +645,7 @@ class Leases:
     async def _give_up(self, pending: PendingRequest) -> _Lease | None:
         """Abandon a request.
 
-        Return the messages that were handed out nevertheless, or None if it is not known which.
+        Return the messages that the node had already handed out; None if it is not known whether there are any.
         """
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:

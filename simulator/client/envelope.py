@@ -57,8 +57,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: further headers for the consumer, keyed by their names in lower case.
     confirmed: whether a gateway learns the message's outcome. If so, the message's administration queue is of no
         concern to anyone else.
-    origin: three values: the gateway's document history, that history's own time when the gateway took the message, and
-        the time since which the history has all ids.
+    origin: a text with three parts. These are the life of the gateway's document history, the history's own time when
+        the gateway took the message, and the time since which the history has all ids.
     """
 
     envelope: int | None = None

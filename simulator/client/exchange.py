@@ -40,7 +40,7 @@ They are sent over another connection.
 class PendingRequest:
     """A request that has no answer yet.
 
-    volatile: whether the node, when its process ends, forgets that the request was carried out.
+    volatile: whether the node forgets, when its process ends, that it carried out the request.
     tag: a tag that the journal keeps, with the operation and its outcome, until it is told to forget it.
     """
 
@@ -59,7 +59,7 @@ class PendingRequest:
         self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
         self.connection = 0
-        """The number of the connection over which the answer arrived."""
+        """Which connection brought the answer: 1 for the first one; 0 if there is no answer yet."""
 
     def outcome(self) -> Any:
         """Return the answer to this request, or raise one of the errors of `Exchange.ask`.
@@ -84,7 +84,7 @@ class Exchange:
         patience_s: how long the node may be away before requests fail.
         recalls: whether the journal has only the invoker's name. The node reports the outcomes of the last operations
             with their tags, which saves a disk flush for each. A tagged operation that was carried out counts as
-            outstanding until its tag is forgotten, so the node remembers it.
+            outstanding until its tag is forgotten. So the node keeps its outcome.
         in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
             forgotten the invoker, the journal marks these operations as in doubt.
     """
@@ -137,7 +137,7 @@ class Exchange:
             self._enter(pending)
 
     async def recovered(self) -> None:
-        """Wait until the outcomes of all operations that were in the journal when it was opened are known."""
+        """Wait until each operation that the journal had when it was opened has a known outcome."""
         for pending in [each for each in self._pending.values() if each.identifier is not None]:
             await pending.answered.wait()
 
@@ -157,7 +157,7 @@ class Exchange:
     ) -> PendingRequest:
         """Send a request.
 
-        A numbered operation may have to wait until few enough are outstanding for the node to remember them all.
+        A numbered operation waits while the node cannot remember any more outstanding operations.
 
         Raises:
             NodeUnreachable: the node is gone.
@@ -204,7 +204,7 @@ class Exchange:
             self._waiting.remove(pending)
 
     def close(self) -> None:
-        """Make no more connections, and let the tasks that still wait for answers fail."""
+        """Make no more connections. Tasks that still wait for answers fail."""
         self._life.cancel()
         self.line.hang_up()
 
@@ -369,9 +369,9 @@ class Exchange:
             self._begin.set()
 
     def _begin_waiting(self) -> list[PendingRequest]:
-        """Give identifiers to the operations that may begin now.
+        """Give identifiers to the operations that may begin now, and return these operations.
 
-        Send them too, unless they must be in a journal first. Return these operations.
+        Without a journal, also send the operations. With a journal, they must be written to it first.
         """
         begun = []
         while self._waiting and self._invoker.may_begin:

@@ -1,7 +1,7 @@
 """Explains why a message waits: what is stuck, since when, why, what happens next, and what to do.
 
-Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`). This module puts them into words, for the
-person who is called at night.
+Nodes answer with values (`mqproto.manager.status`, `mqproto.manager.whereabouts`). This module puts them into words,
+for the person who is called at night.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ def is_kept(queue: str) -> bool:
 
 
 def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
-    """Say how the last attempt to connect to another next hop ended."""
+    """Say how the last attempt to connect to the next hop at this address ended."""
     last = next((one for one in reversed(queue.history) if one.address == address), None)
     if last is None:
         return f"{address} was not tried yet"

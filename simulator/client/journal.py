@@ -30,7 +30,7 @@ HEAD_BYTES: Final = 32
 """The size, in bytes, of the header of SQLite's log. The header changes whenever the log is restarted."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""The name given to the history's life in a journal that was written before document histories had lives."""
+"""The name for the life of a document history, if the journal is older than such lives."""
 LAYOUT: Final = 2
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
@@ -147,7 +147,7 @@ class Journal:
         Also record the invoker's birth, which the node has given.
 
         Args:
-            doubtful: the outcomes of operations that were sent before the invoker had this birth, keyed by identifier.
+            doubtful: the outcomes of operations that were sent before the node gave this birth, keyed by identifier.
             tags: the outcomes of such operations that are not in the journal, keyed by tag.
 
         Raises:

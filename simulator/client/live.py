@@ -36,8 +36,9 @@ class Away:
 
     @property
     def is_running(self) -> bool | None:
-        """Whether the node is running, as a value for programs: False if it is not; None if it is but has not
-        answered.
+        """False if the node is not running; None if it is running but has not answered.
+
+        The value is for programs.
         """
         return False if self.process is None else None
 
@@ -140,9 +141,9 @@ def _process_at(path: Path) -> int | None:
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
-    """Return the place with the queues that its nodes report.
+    """Return the place, with the queues that its nodes report now.
 
-    For a node that is not running here, these are the queues in the file.
+    A node that is not running here has the queues in the file.
 
     Args:
         names: the queues of interest, so that only the necessary nodes are asked; by default, all are asked.
@@ -194,7 +195,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues: all nodes if one of the names does not say on which node it is."""
+    """Return the nodes that may have these queues: all nodes, if one of the names does not name a node."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

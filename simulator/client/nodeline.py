@@ -116,7 +116,7 @@ class NodeLine:
             self._connection.close()
 
     def end(self) -> None:
-        """Close the connection, and record that there is no other one yet."""
+        """Close the connection. There is none from now on, until `connect` makes another one."""
         self.hang_up()
         self._connection = None
 

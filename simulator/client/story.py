@@ -86,7 +86,7 @@ class MessageStory:
     has_waypoints: bool = False
 
     def missing(self) -> set[int]:
-        """Return the positions of the steps before which a line must be missing in the log."""
+        """Return the positions of the steps before which the log evidently lacks a line."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
             if step.event in WAYPOINTS and step.message and step.who in self.nodes:
@@ -160,8 +160,8 @@ def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
 class _Steps:
     """Chooses the lines that belong to a story.
 
-    A line about an OrderAck for messages sent before the node's last start has only sequence numbers. Other lines of
-    that node show which of these numbers belong to the story.
+    After a node has restarted, its lines about OrderAcks for earlier messages have only sequence numbers. Other lines
+    of the node show which of these numbers belong to the story.
     """
 
     def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:

@@ -406,7 +406,7 @@ async def receive(
 ) -> int:
     """Receive up to `count` messages in transactions, and show each before its transaction ends.
 
-    Return their number.
+    Return how many messages were shown.
 
     Args:
         reject: whether each transaction refuses its messages for good.

@@ -59,9 +59,9 @@ DIAGRAM_COLUMNS: Final = 80
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins like a capture. Its size is not known if it is standard input.
+    """A file that begins like a capture. The size of standard input is not known.
 
-    dropped: what it says about dropped frames, as far as it was read.
+    dropped: what the file says about dropped frames, in the part that has been read.
     """
 
     file: BinaryIO
@@ -93,11 +93,11 @@ class StandardInput(io.RawIOBase):
 
 
 def open_capture(source: str) -> Opened | StandardInput | None:
-    """Return the capture named by `source`.
+    """Open the capture that `source` names.
 
     Returns:
-        The capture if there is one. If standard input is not a capture, return it as it is. If a file or
-        an argument is not a capture, return None.
+        The capture. If standard input is not a capture, it is returned as a StandardInput; if a file
+        or an argument is not a capture, the result is None.
 
     Raises:
         UsageError: the source begins like a known format that cannot be read here.
@@ -143,7 +143,7 @@ def open_other(source: str) -> Opened:
 
 
 def no_capture(source: str) -> UsageError:
-    """Return an error that says why a source that is not a capture is none, and what to do."""
+    """Return an error that says why a source is not a capture, and what to do."""
     path = Path(source)
     why = "is not a capture: it begins neither as pcap, pcapng, gzip nor zstd"
     with suppress(OSError):  # Hex may be too long for a name.
@@ -331,7 +331,7 @@ class _Reading:
 
     @property
     def unread(self) -> str:
-        """Return `; ` and the kinds of frames if no frame contains a packet; otherwise an empty text."""
+        """If no frame contains a packet, return the kinds of frames after `; `; otherwise an empty text."""
         totals = self.reader.totals
         return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 

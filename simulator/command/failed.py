@@ -42,7 +42,7 @@ class Narrowing:
     until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
-        """Return the filter for these messages. If `names` is None, it does not restrict them by name."""
+        """Return the filter for these messages. If `names` is None, it accepts any name."""
         from mqproto.simulator.edges.operators.failures import FailureFilter
 
         since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
@@ -223,7 +223,7 @@ def _see_to(
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
     """Return the messages that a name refers to.
 
-    If it is the complete name of a message, it does not also refer to messages whose longer names end in the same way.
+    If it is the complete name of a message, messages whose longer names end with it do not count.
     """
     whole = [one for one in found if name in (one.id, one.key)]
     return whole or [one for one in found if one.is_called(name)]

@@ -45,7 +45,10 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Take missing options from the settings file, and restart on SIGHUP if its program would start then."""
+    """Take missing options from the settings file.
+
+    On SIGHUP, restart, provided that the program can start with what the file contains by then.
+    """
     if value and not context.resilient_parsing:
         from mqproto.simulator.base.program.again import AGAIN
 
@@ -93,8 +96,9 @@ class Commands(typer.Typer):
 
     Without a command, it shows its help or runs its first command.
 
-    A parameter of type Place becomes the options --topology and --directory. So does one of type Later, for commands
-    that do not always need the place. Each field of a dataclass that is Annotated becomes an option.
+    A parameter of type Place becomes the options --topology and --directory. So does a parameter of type Later, for
+    commands that do not always need the place. If the type of a parameter is a dataclass, each Annotated field of the
+    dataclass becomes an option.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -216,7 +220,7 @@ class _Unfolded:
 
 @dataclass
 class _Where:
-    """A place, in the form of its options."""
+    """The options from which a place is made."""
 
     topology: TopologyOption = DEFAULT_TOPOLOGY
     directory: DirectoryOption = None
@@ -224,7 +228,7 @@ class _Where:
 
 @dataclass
 class _Later(_Where):
-    """A place, in the form of its options, for a command that may not need it."""
+    """The options from which a place is made, for a command that may not need it."""
 
 
 AS_JSON: Final = inspect.Parameter(

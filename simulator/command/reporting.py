@@ -114,7 +114,7 @@ def _see_that_there_is(place: str) -> None:
     That module itself checks folders that are not on this machine.
 
     Raises:
-        NoTablesError: the folder is to be on this machine, and does not exist.
+        NoTablesError: the folder should be on this machine, but does not exist.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 

@@ -173,8 +173,9 @@ def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProg
 def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> int | None:
     """Return the last number that the destination has accepted in order; None if that is not known.
 
-    Each sequence between two nodes begins with 1. If the destination still reports an earlier sequence, it has accepted
-    nothing of this one. The two nodes are asked one after the other, so their answers may differ in age.
+    The numbers of each sequence between two nodes begin with 1. If the destination still reports an earlier sequence,
+    it has not accepted any message of this sequence. The two nodes are asked one after the other, so their answers may
+    differ in age.
     """
     if at is None or at.sequence > queue.identifier:
         return None

@@ -11,7 +11,7 @@ SPAN_S: Final = 4.0
 
 
 class Rates:
-    """Counts, keyed by name. If a count decreases, the process that counts was restarted."""
+    """Counts, keyed by name. If a count has decreased, its process was restarted."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, deque[tuple[float, int]]] = {}
@@ -30,7 +30,7 @@ class Rates:
         return (count - before) / (now_s - from_s) if now_s > from_s else 0.0
 
     def forget_others(self) -> None:
-        """Forget the counts that were not used since this was last called."""
+        """Forget the counts that have not been used since the last call of this method."""
         for name in self._seen.keys() - self._named:
             del self._seen[name]
         self._named.clear()

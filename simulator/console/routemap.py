@@ -39,7 +39,10 @@ PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
 """The places for a label, as fractions of a link's length: the middle, or others if that is taken."""
 WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
 NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
-"""The sheet for narrow screens, with its measures in pixels. Unneeded width is left out."""
+"""The dimensions of the map for narrow screens, in pixels.
+
+A map that needs less width is made narrower.
+"""
 
 
 class Pair(NamedTuple):

@@ -29,7 +29,7 @@ from mqproto.simulator.topology.places import Place
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
-"""The default port of a console. If another program uses it, the console takes any other port."""
+"""The default port of a console. If it is not available, the system chooses another port."""
 LOOK_PATIENCE_S: Final = 0.3
 """The number of seconds that a run may take to report which links are broken."""
 ADVICE: Final = "name another with --listen, or leave that out"
@@ -49,7 +49,8 @@ async def serve_console(
 
     Args:
         log: takes the console's problems and the operations of its users.
-        address: where to listen; None for the default port, or for any other port if that one is taken.
+        address: where to listen; None for the default port or, if that is not available, for a port that the system
+            chooses.
         tokens: a file of `mqproto tokens`; users whose token has the role `read` may only look.
 
     Raises:

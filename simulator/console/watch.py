@@ -42,7 +42,7 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""How many seconds there may be no open page before all actions that pages have started are ended."""
+"""If no page has been open for this many seconds, all actions that pages have started are ended."""
 
 
 class NodeWatch:

@@ -83,7 +83,7 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Leave out bytes, first half of the packet at a time, then smaller and smaller parts.
+    """Leave out bytes: first one half of the packet, then the other, then smaller and smaller parts.
 
     Begin at the end, because later bytes mostly depend on earlier ones.
     """
@@ -121,7 +121,7 @@ STEPS: Final[tuple[Step[bytes], ...]] = (
 
 
 def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
-    """Yield the candidate with PacketSize repaired, and then unchanged, unless it equals the packet."""
+    """Yield the candidate with PacketSize repaired, and then unrepaired; skip what equals the packet."""
     return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 

@@ -40,8 +40,10 @@ _WORDS: Final = (
 """The values with which an edit overwrites a few bytes: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""The size, in bytes, of the longest field that is cut at every offset. A longer field is cut only within its first and
-last LONG_FIELD // 2 bytes, because further cuts would reveal nothing new.
+"""The maximum size, in bytes, of a field that is cut at every offset.
+
+A longer field is cut only within its first and last LONG_FIELD // 2 bytes, because further cuts would reveal nothing
+new.
 """
 SMALL_CHOICE: Final = 32
 """If a field, or some of its bits, can have at most this many values, every value is tried."""

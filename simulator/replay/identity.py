@@ -45,8 +45,8 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
     """Return the GUIDs that replace those of captured queue managers, keyed by the captured GUIDs.
 
-    If we do not play under the captured identity, the senders whose messages the captured queue manager had passed on
-    are replaced as well.
+    Unless we play under the captured identity, they include new GUIDs for the senders whose messages the captured queue
+    manager passed on.
     """
     if text in ("", CAPTURED):
         return {} if script.own_manager is None else {script.own_manager: own}

@@ -70,7 +70,10 @@ def find_message(
 
 
 def alone(script: Script, identity: Identity) -> Script:
-    """Return the same part with only this message and the answers to it. The message does not wait for anything."""
+    """Return a script of the same part, with only this message and the answers to it.
+
+    The message does not wait for anything.
+    """
     number = script.answers.number_of(identity)
     assert number is not None, "the part was chosen for it"
     message, fate = script.messages[number], script.answers.fates[number]

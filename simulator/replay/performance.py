@@ -60,8 +60,7 @@ class Performance:
     """One part, played once.
 
     Args:
-        waits: whether each message waits until the peer has sent as many messages as it had sent before this message in
-            the capture.
+        waits: whether a message waits until the peer has sent as many messages as preceded it in the capture.
 
     live: the peer's answers to each message.
     unmet: the messages whose captured answers have not all arrived yet.

@@ -1,7 +1,7 @@
 """Receives the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
-Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are lost. A
-replayer acts as a queue manager, but is not one. It does not send administration acknowledgments.
+As soon as a message arrives, it counts as received by an application. Nothing is kept, so acknowledged messages are
+lost. A replayer acts as a queue manager, but is not one. It does not send administration acknowledgments.
 """
 
 from __future__ import annotations

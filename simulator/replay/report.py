@@ -23,7 +23,7 @@ SHOWN: Final = 20
 class Difference(NamedTuple):
     """A difference between the peer's answers and those in the capture.
 
-    message: the number of the message that differs; None if the difference concerns the whole replay.
+    message: the number that the differing message has; None if the difference concerns the whole replay.
     frame: the message's place in the capture; None if the difference concerns the whole replay.
     """
 

@@ -145,7 +145,7 @@ async def _until_due(performance: Performance, number: int) -> None:
 async def _take_others(
     performance: Performance, listener: socket.socket, own: Guid, settings: Settings, news: News
 ) -> None:
-    """Process packets from the peer's own connections, because an answer counts on any connection."""
+    """Process packets on the connections that the peer opens; answers may arrive on any connection."""
     async with trio.open_nursery() as nursery:
         while True:
             connection, host = await accept(listener)

@@ -97,8 +97,9 @@ class Verbatim:
         return False
 
     async def _wait_for_answers(self, scene: Scene, line: _VerbatimConnection, *, last: bool) -> None:
-        """Wait for the session's acknowledgments and, on the `last` connection, for all answers, as long as any keep
-        coming.
+        """Wait for the session's acknowledgments and, on the `last` connection, for all answers.
+
+        Give up when no more of them arrive in time.
         """
         captured, live = self.script.answers.fates, self.live.fates
 

@@ -50,7 +50,10 @@ from mqproto.turn.guard import PRIVACY_LEVELS
 RATES: Final = {"orders": 200, "notes": 40}
 """The number of messages per second to each queue."""
 SLOWER_WITH_KEYS: Final = 2
-"""The divisor of the rates if there are keys, because signing, encrypting, opening and resending take time."""
+"""If there are keys, the rates are divided by this number.
+
+Signing, encrypting, opening and resending take time.
+"""
 CATCH_UP_S: Final = 60.0
 """Once all messages are due, senders have this many seconds; then they are asked to stop.
 
@@ -85,8 +88,8 @@ async def run_crash(
         seed: determines the messages, and the nodes and times of kills. Real processes never repeat a run exactly.
         kills: whether nodes are killed; everything else is the same in both cases.
         keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
-        directory: the stores go into a new folder in this one, on the disk to test; by default among the temporary
-            files.
+        directory: a folder on the disk to test, in which a new folder for the stores is made; by default, the folder
+            for temporary files.
         topology: the nodes to kill, by default those of three-node; it must have `sender`, and `destination` with the
             queues `orders`, which takes transactions, and `notes`.
 

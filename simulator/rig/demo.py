@@ -175,8 +175,8 @@ class Demo(Rig):
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
         """Return the time at which messages flowed again after an outage; None if they never did.
 
-        By that time, messages have crossed each link of the route, one link after the other, and then a message was
-        received.
+        It is the time at which a message was received, after messages had crossed each link of the route, one link
+        after the other.
         """
         at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
         shown = shown_addresses(self.topology)

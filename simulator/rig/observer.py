@@ -53,7 +53,7 @@ class Observer:
     Args:
         names: the nodes.
         connect: opens a connection to one of them.
-        seen: called with a node's name when its counts are new.
+        seen: called with a node's name whenever its counts have been updated.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class NodeUsage:
 
 
 class Look:
-    """A node's usage at the moment when this look is taken. The peak of its resident memory is measured from then on.
+    """Measures what a node uses from now on, including the peak of its resident memory.
 
     Args:
         log_bytes: the size of its log from which growth is counted; by default the current size.
@@ -160,7 +160,7 @@ class Look:
             (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
 
     def figures(self) -> NodeUsage:
-        """Return the node's usage since the look was taken."""
+        """Return the node's usage since this object was made."""
         cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
         log_bytes = _size_of(self._node.log) - self._log_bytes
         return NodeUsage(

@@ -177,7 +177,7 @@ def delays_ms(sent: Iterable[Sent], received: Iterable[Committed]) -> list[float
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest value that at least `percent` percent of the values do not exceed; 0 if there are none."""
+    """Return a percentile of sorted values, by the nearest-rank method; 0 if there are no values."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
 
 

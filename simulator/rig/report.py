@@ -23,8 +23,8 @@ class Outage:
     All times are in seconds since the traffic began.
 
     flowed_at_s: the time at which the consumer received a message after messages had crossed each link of the route,
-        one link after the other; None if that did not happen. Messages count only from the time when the link was
-        restored or the node's new process was spawned.
+        one link after the other; None if that did not happen. Only messages that crossed after the link was restored,
+        or after the node's new process was spawned, count.
     spawned_at_s: the time at which the new process was spawned, if a node was killed or stopped.
     restored_at_s: the time at which the link or the node was working again.
     delivered_before: how many messages the consumer had received when the fault began.

@@ -42,8 +42,9 @@ READY_TIMEOUT_S: Final = 30
 PAUSE_LIMIT_S: Final = 60.0
 """The maximum pause, in seconds, before a node is started again."""
 STEADY_S: Final = 60.0
-"""The time, in seconds, after which a node counts as steady. It is then started again at once when it ends, and its
-pauses begin again with the shortest.
+"""The time, in seconds, that a node has to run to count as steady.
+
+When a steady node ends, it is started again at once, and the series of pauses starts over.
 """
 STOP_TIMEOUT_S: Final = 10
 TAIL_BYTES: Final = 8_192

@@ -33,7 +33,7 @@ SIGNING: Final = "signing"
 OF_USER: Final = "user-"
 """The prefix of the name under which a user's key is kept."""
 ASIDE: Final = "-until-"
-"""In the name of a key's file, the text between the key's use and the date when it was set aside."""
+"""The text between a key's use and the date, in the file name of a key that was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The suffixes of files with public keys."""
 DAYS: Final = 3_650

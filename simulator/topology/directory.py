@@ -139,7 +139,7 @@ class NodeDirectory:
     def _refuse_transactional(self, text: str) -> None:
         """Check that the queue that `text` names is not known to refuse acknowledgments.
 
-        A format name is not checked: a message that is sent again has the one that somebody else gave it.
+        A format name is not checked: if a message is sent again, somebody else chose the format name.
 
         Raises:
             UsageError: the queue is transactional, and acknowledgments are not.
@@ -418,8 +418,8 @@ def _routes(topology: Topology, node: Node) -> Routes:
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
     """Return what is declared about each of the other nodes.
 
-    For each node, this is the hosts from which that node opens sessions, and the sources whose messages that node may
-    forward. Connections from a node that uses a proxy come from the proxy's address.
+    These facts are the hosts from which a node opens sessions, and the sources whose messages the node may forward.
+    Connections from a node that uses a proxy come from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
     links: dict[str, list[str]] = {name: [] for name in topology.nodes}

@@ -276,7 +276,10 @@ def _load_alone(name: str, path: Path) -> Topology:
 
 
 def state_folder(name: str) -> Path:
-    """Return the default folder for the stores of a topology's nodes. The file of a node alone is there too."""
+    """Return the default folder for the stores of a topology's nodes.
+
+    The file of a standalone node is in the same folder.
+    """
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / name
 
@@ -332,9 +335,9 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
 
 
 def _alone(table: Table) -> dict[str, Table]:
-    """Return the table `[node]` of a node alone in the form that it has in a topology.
+    """Return the table `[node]` of a standalone node, keyed by the node's name as in any topology.
 
-    It must have a GUID, which is not derived from the node's name.
+    The table must have a GUID; none is derived from the node's name.
     """
     name, *others = table.pop("name"), *table
     if "guid" not in others:

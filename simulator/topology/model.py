@@ -45,7 +45,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """The rights of queue managers outside the topology, except to send to queues that are open to them.
+    """What queue managers outside the topology may do, besides sending to queues that are open to them.
 
     hear: the sources from which they are answered at all: addresses, networks, or `any`.
     call: the hosts to which a node may connect when a stranger asks for an answer there.
@@ -338,9 +338,9 @@ class Topology:
     def with_free_ports(self) -> Topology:
         """Return the topology with all nodes and proxies moved to free ports of 127.0.0.1.
 
-        A node answers Pings at the UDP port with the same number as its port without TLS. This is for machines without
-        127.0.0.2, such as those with macOS, or on which another program uses port 1801. For a minute, the system does
-        not give these ports to programs that ask for any free port.
+        A node answers Pings at the UDP port with the same number as its port without TLS. This is for machines that
+        lack 127.0.0.2, such as those with macOS, or on which another program uses port 1801. For a minute, the system
+        does not give these ports to programs that ask for any free port.
         """
         nodes = {}
         for name, node in self.nodes.items():

@@ -107,8 +107,8 @@ class Place:
     def name_at(self, node: str, subject: str) -> str:
         """Return the name by which a request to a node must refer to a queue.
 
-        If the node's own file lacks the queue, this is the queue's private name. Any other text is returned unchanged,
-        and the node interprets it.
+        If the node's own file lacks the queue, this is the queue's private name. Otherwise, it is the given text, which
+        the node interprets.
         """
         with suppress(FormatNameError, TopologyError):
             text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
@@ -171,7 +171,7 @@ def start_again(place: Place) -> tuple[Callable[[str], str], str]:
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """Return the command that starts `mqproto run` again, if its copy of a topology is out of date.
 
-    The text is empty if the copy has the missing node or queue, or if the topology itself lacks it.
+    The copy is out of date if it lacks the node or queue, although the topology has it. Otherwise, the text is empty.
 
     Args:
         lacks: the name of the missing node or queue.

@@ -202,7 +202,7 @@ def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
 
 
 def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> Node:
-    """Return the node that a name's queue is at, even if the directory lacks the queue.
+    """Return the node that hosts the queue with this name, even if the directory lacks the queue.
 
     Raises:
         TopologyError: the name does not show the node, or there is no such node.

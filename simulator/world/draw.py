@@ -147,10 +147,10 @@ def _extended(
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...], str | None]:
     """Give ordinary bursts sizes and deadlines, and add bursts of messages that expire.
 
-    The added messages expire in their sequences, in queues or on their way.
+    The added messages leave gaps in sequences, or expire in queues or on their way.
 
     Returns:
-        All bursts, the faults that come with the added ones, and the name of a node at which nobody
+        All bursts, the faults that belong to the added bursts, and the name of a node at which nobody
         receives.
     """
     bursts = tuple(
@@ -310,7 +310,7 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """Encrypt half, and sign a third, of the bursts that are not sent to a direct format name.
 
-    In some bursts, a message that is not received is reported to its source. The acknowledgment with this report could
+    In some bursts, sources ask for an acknowledgment of each message that is not received. Such an acknowledgment could
     repeat a secret.
     """
     for burst in bursts:
@@ -326,7 +326,7 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """In one world out of six, make sources choose a dead-letter queue.
 
-    They do so for three in four of the bursts that ask for dead letters.
+    They choose one for three quarters of the bursts that ask for dead letters.
     """
     chooses = dice.randrange(6) == 0
     for burst in bursts:
@@ -526,7 +526,7 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Draw a few faults of each kind that the seed has.
+    """Draw a few faults of some kinds; the seed determines the kinds.
 
     The last faults may occur when nobody is sending anymore.
     """

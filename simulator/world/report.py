@@ -99,7 +99,7 @@ class RunTotals:
         return sum(self.tally[f"accepted {kind}"] for kind in KINDS)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the rows of the table: the kind of entry, its name and its number."""
+        """Yield the rows of the table: the kind of entry, its name, and how many there were or how long it took."""
         for name, kind in KINDS.items():
             if not kind.unmet:
                 yield "messages", name, f"{self.tally[f'accepted {name}']:,}"

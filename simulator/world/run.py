@@ -49,7 +49,7 @@ FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that is sent to follow messages held in vain."""
 FIRST_CALLING: Final = 8_000
-"""The smallest number of a burst that a node sends in order to call again.
+"""The lowest number that is given to a burst with which a node calls again.
 
 The numbers of these bursts count down to this one.
 """
@@ -200,8 +200,8 @@ def _send_once_more(world: World) -> int:
     If a message was lost and then deleted, the destination holds later messages until the new one arrives. So the new
     message must not be refused for lack of room. Nodes that were full have more room by then.
 
-    A node that nobody can call sends a message in any case, because it has to call others to get their answers. By its
-    clock, it may be too late for answers to its earlier messages.
+    A node that nobody can call sends a message in any case. It gets answers only by calling others, and its clock may
+    say that it is too late to call for the answers to its earlier messages.
 
     Returns:
         The time at which the messages are sent; 0 if there are none.
@@ -241,7 +241,7 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
 def _send_behind_what_is_refused(world: World) -> None:
     """During the calm, keep sending messages after a refused one.
 
-    Only a message that passes shows that no node is full.
+    A refusal may mean that a node is full: only another message that passes shows that it is not.
     """
     for fault in world.scenario.faults:
         if fault.kind == "picky":
@@ -272,8 +272,8 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
     A message from another node might take a route that avoids the node that refuses.
 
-    If all following messages are in other sequences than the refused one, they wait for it. Then no message passes that
-    would show what is wrong. So eventually an operator makes the node stop refusing.
+    If the refused message is in a sequence, and all following messages are in other sequences, they wait for it. No
+    message can then pass and show which one is refused, so an operator eventually makes the node stop refusing.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -306,9 +306,9 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that still have to send some of these messages, not counting those in sequences.
+    """Return the nodes that still have to send some of these messages.
 
-    Messages in sequences keep their routes.
+    Messages in sequences do not count, because they keep their routes.
     """
     names = {message.identity for message in messages if message.place is None}
     return [node.name for node in world.nodes.values() if names and _keeps(node, names)]

@@ -113,7 +113,7 @@ def fewer_bursts(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios in which a burst has only one message, half of its messages, or one less."""
+    """Yield scenarios in which a burst has only one message, half of its messages, or one message fewer."""
     for burst in scenario.bursts:
         for count in sorted({1, burst.count // 2, burst.count - 1}):
             if 0 < count < burst.count:
@@ -192,9 +192,9 @@ STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
 
 
 def _subsets(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Yield the parts with some left out: first all of them, then each half, each quarter and so on.
+    """Yield the parts that remain when some are left out.
 
-    At the end, each single part is left out.
+    First all parts are left out, then each half, each quarter and so on, and at the end each single part.
     """
     search = fewer(parts)
     candidate = next(search, None)

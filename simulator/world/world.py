@@ -180,7 +180,7 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return the neighbours of the node `at` through which nothing from the node `name` can reach `at`."""
+        """Return the neighbours of the node `at` that cannot bring it messages from the node `name`."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 

@@ -6,9 +6,10 @@ messages flow, alternately through these nodes and through other nodes at which 
 a window of each queue in memory. So neither its memory nor the cost of a message may grow with the number of waiting
 messages.
 
-Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Large messages
-are between small ones, so windows and pages reach their limits in bytes. These messages are piled up and received
-twice. The first time is without a restart, because a restarted node finds in its store any message that it had skipped.
+Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through a new row of nodes. Large
+messages are between small ones, so windows and pages reach their limits in bytes. These messages are piled up and
+received twice, the first time without a restart. A restart would hide that a node had skipped a message, because the
+restarted node finds the message in its store.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ MESSAGES: Final = 100_000
 QUICK_MESSAGES: Final = 5_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""A divisor: before the two cases are compared, one message flows for this many waiting messages.
+"""How many messages wait for each one that flows right after the waiting messages have moved on.
 
-Meanwhile, the stores from which the messages have moved on are still being cleared. This has a figure of its own, and
-ends before the comparison begins.
+Meanwhile, the nodes that had the waiting messages are still clearing their stores. This has a figure of its own, and
+ends before the two cases are compared.
 """
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
 """The seed for the order of the messages of mixed sizes.
 
-Such messages have about 40 times as many bytes. So their number is that of the messages of one size, divided by
-MIXED_EVERY, but at least MIXED_LEAST.
+They have about 40 times as many bytes as messages of one size. So fewer of them wait: the number of messages of one
+size, divided by MIXED_EVERY, but at least MIXED_LEAST.
 """
 LIMIT_MB: Final = 200
 """The limit, in megabytes, on the resident memory of a node. It does not depend on the number of waiting messages."""
@@ -257,7 +258,7 @@ class _Pile:
         self._told(f"{self._what}: {words}")
 
     def result(self, *figures: Figure, notes: list[str]) -> Result:
-        """Return these figures, followed by those that were noted."""
+        """Return these figures, followed by those that this pile has recorded."""
         for name in THREE:
             self._note(f"most that was resident, {name}", "MB", self._peaks_mb.get(name), LIMIT_MB)
         noted = [

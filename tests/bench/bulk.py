@@ -61,7 +61,7 @@ _PAYLOAD: Final = _TCP + TCP_HEADER.size
 
 
 class _Capture:
-    """A growing pcapng file. It gets frames, and repetitions of the last frame with different numbers in it."""
+    """A growing pcapng file, to which frames are added, or copies of the last frame with different numbers in them."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.frame_count = 0

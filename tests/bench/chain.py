@@ -162,7 +162,7 @@ def _processors(title: str, flows: Sequence[Flow], wanted_us: float | None = Non
 
 
 def _compared(title: str, ours: Sequence[Flow], theirs: Sequence[Flow]) -> Iterator[Figure]:
-    """Yield the ratios of our figures to theirs, round by round."""
+    """Yield the ratios of our nodes' figures to those of the NATS servers, with one ratio for each round."""
     rates = [[flow.messages_per_s for flow in flows] for flows in (ours, theirs)]
     yield Figure(f"{title}, throughput", "ratio", ratios(*rates), at_least=1)
     spent = [known([flow.cpu_us() for flow in flows]) for flows in (ours, theirs)]

@@ -1,4 +1,4 @@
-"""Where a message is: at each end, producers get one answer, and each life of a message has its own ending."""
+"""Where a message is: producers get one answer for each way to end, and each life of a message has its own outcome."""
 
 from __future__ import annotations
 

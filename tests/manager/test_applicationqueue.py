@@ -85,8 +85,9 @@ def nothing_waits(net: Net) -> bool:
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize(("way", "transactional"), CASES)
 def test_a_letter_of_ours_lies_in_the_queue_that_was_chosen(way: Way, transactional: bool) -> None:
-    """A transactional message comes back to its sender from anywhere; any other message does so only if it ends
-    here.
+    """A transactional message becomes a dead letter at its sender, wherever it fails.
+
+    Any other message does so only if it fails at its sender.
     """
     net = with_letters(a_system())
     chosen = {"dead_letter_queue": CHOSEN[transactional], "recoverable": True}
@@ -151,7 +152,7 @@ def test_the_choice_is_on_disk_with_the_message(net: Net, dies_at: int, dies_com
 
 
 def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> None:
-    """The copy that comes back has crossed sessions, and so has lost the choice; only data kept here has it."""
+    """Sessions do not carry the choice, so the copy that comes back does not have it: only the data kept here does."""
     net.route("b", "c", "a")
     net.start("b")
     net.send("a", at("c", 16), "lost", **ASKED)

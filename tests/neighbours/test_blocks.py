@@ -108,7 +108,9 @@ def test_a_block_outlasts_a_restart_and_so_does_its_end() -> None:
 
 
 def test_a_network_is_blocked_again_though_another_has_its_row() -> None:
-    """The store compares rows by name, and must forget the names that the rows had before."""
+    """The store compares rows by name; when a row is given to another network, the store must forget the row's old
+    name.
+    """
     with memory_folder() as folder, Store(Path(folder, "a.sqlite"), guid_of("c")) as store:
         net = a_pair()
         core = net.nodes["c"].up

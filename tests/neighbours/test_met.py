@@ -73,7 +73,7 @@ def met(net: Net, at_node: str, manager: Guid) -> Acquaintance:
 
 
 def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool]:
-    """Make a host present a GUID to a node; return the number of its session, and whether the session was accepted."""
+    """Make a host present a GUID to a node; return the session's key, and whether the session was accepted."""
     node = net.nodes[at_node]
     key = node.up.accepted(host, net.now)
     request = establish_connection(client=client, server=node.guid, time_stamp_ms=0)

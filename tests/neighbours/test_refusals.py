@@ -211,7 +211,9 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """The neighbour has room for all messages once it has accepted the second comparable one (`PROOFS`)."""
+    """The neighbour has room for all messages once it has accepted PROOFS messages that are no less demanding than the
+    suspect.
+    """
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -222,7 +224,7 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 
 
 def test_of_a_full_neighbour_that_makes_room_for_one_with_each_pause_nothing_is_set_aside() -> None:
-    """Right after another message has used up its room, the neighbour has no room for the suspect."""
+    """When another message has just used up the neighbour's room, there is none left for the suspect."""
     net, room = a_net("a", "c"), [0]
 
     def is_refused(chunk: bytes) -> bool:

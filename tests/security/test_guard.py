@@ -509,7 +509,9 @@ def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
 def test_of_keys_that_all_fit_a_body_the_one_counts_with_which_the_signature_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A key pair made after the message sometimes yields a session key for it, and that key yields a body."""
+    """A key pair made after the message is the wrong one, but may yield a session key, and that key may yield a
+    body.
+    """
     message = sent_by_a(**private(), **by("alice"))
     body = message.properties.message_body
     wrong = next(filter(partial(fits, body), (number.to_bytes(32) for number in range(2**16))))

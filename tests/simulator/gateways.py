@@ -42,8 +42,8 @@ Otherwise, httpx would read all authorities' certificates for each client, which
 def written_tokens(folder: Path, **tokens: str) -> Path:
     """Write a file of tokens.
 
-    Each argument has the name of a token's holder, and is the rest of the holder's table. The token is the holder's
-    name, repeated 32 times.
+    Each argument is named after a token's holder, and its value is the rest of the holder's table. The token is the
+    holder's name, repeated 32 times.
     """
     path = folder / "tokens.toml"
     path.touch(0o600)

@@ -37,7 +37,9 @@ from mqproto.wire.guid import Guid
 
 
 class SameFiles(SystemFiles):
-    """Files of a store that counts as the same although it is written again, as after a simulated power loss."""
+    """Files with an identity that never changes, even if the store is written again, as after a simulated power
+    loss.
+    """
 
     def identity(self, path: Path) -> FileIdentity:
         return FileIdentity(1, 1)

@@ -407,7 +407,7 @@ class Ledger:
 def hand_in(running: Running, batch: Iterable[Draft]) -> Ledger:
     """Hand in each message in each way.
 
-    If the way can reach such a queue, also hand in the message to a queue that does not accept it.
+    A way that can reach queues that do not accept the message also hands it in to one of these.
     """
     ledger = Ledger()
     nowhere = rf"PRIVATE={guid_text(MANAGERS.nodes['qm3'].guid)}\{MISSING:08X}"

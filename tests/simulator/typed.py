@@ -163,7 +163,7 @@ def interruptible() -> Iterator[None]:
 
 
 def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Wait until a condition holds; if it still does not after longer than any machine needs, fail and say why.
+    """Wait until a condition holds; if this takes longer than any machine needs, fail and say why.
 
     Between two checks, other tasks can use the processor.
     """

@@ -335,7 +335,9 @@ def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
 
 @every_reading
 def test_a_late_word_counts_for_no_other_queue_after_a_restart(word: Word) -> None:
-    """The kept messages of one queue have numbers below and above those of the other, which has none left."""
+    """One queue has no messages left; the other keeps messages with numbers below and above those that were
+    confirmed.
+    """
     mouth = Mouth(word)
     with blocks_of(8):
         for place, count in ((0, 8), (1, 1), (0, 1)):

@@ -120,9 +120,9 @@ def test_of_an_earlier_store_the_destination_tells_what_had_arrived_and_the_log_
 
 
 def put_back_when_the_clock_was_ahead(net: Net) -> None:
-    """Restore a store.
+    """Restore a store from before the clock was ahead; the clock is right again.
 
-    The destination has "0" and "lost", the store has only "0", and the clock is right again.
+    The destination has the messages "0" and "lost", but the store has only "0".
     """
     send(net, "0")
     store = copied(net, "a")

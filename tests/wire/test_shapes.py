@@ -161,7 +161,7 @@ def test_all_that_is_said_of_a_run_is_so_of_each_of_its_messages(
 
 
 def says_the_same(run: Run, packet: bytes) -> None:
-    """Check that what a run says about its messages is what is read from this packet, one of them."""
+    """Check that a run gives the same facts about its messages as this packet, which is one of them."""
     read = decode_message(packet)
     properties = read.properties
     assert run.facts == Facts(

@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
     def findings(self, packet: int) -> list[Finding]:
         """Return a finding if the signature of a packet does not hold.
 
-        Which bytes the signature covers is our interpretation.
+        It is only a note, because which bytes a signature covers is a matter of interpretation.
         """
         if self.verified is not False:
             return []
@@ -153,8 +153,9 @@ class KeyRing:
         return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
 
     def _by(self, proof: Proof) -> tuple[str | None, str]:
-        """Return the signer, or None if the keys at hand do not prove who it is; also return a phrase that names the
-        signer.
+        """Return the signer and a phrase that names the signer.
+
+        The signer is None if the keys at hand do not prove who it is.
         """
         if proof.certificate is not None:
             signer, aside = self._holder(proof.certificate)
@@ -254,7 +255,7 @@ def _take(path: Path, found: Found) -> None:
 
 
 def _certificates_in(data: bytes) -> Iterator[bytes]:
-    """Yield each certificate in PEM; or the whole data, if it is a certificate in DER."""
+    """Yield the certificates in the data: every one in PEM, or the whole data if it is a certificate in DER."""
     if data.startswith(b"\x30"):
         from mqproto.security import Certificate
 

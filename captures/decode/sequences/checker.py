@@ -1,7 +1,7 @@
-"""Follows every sequence of a capture, and relates each message and acknowledgment to it.
+"""Follows every sequence of a capture, and relates messages and acknowledgments to their sequences.
 
-A capture may show events on two connections in the wrong order. So a fault is reported only at the end of the
-capture, when everything that may explain an acknowledgment is known.
+A capture may show events on two connections in the wrong order. So a fault is reported only at the end of the capture,
+when everything that may explain an acknowledgment is known.
 """
 
 from __future__ import annotations
@@ -309,8 +309,8 @@ class SequenceChecker:
 def _origin(ack: Acknowledgment) -> Guid | None:
     """Return the queue manager that numbered the messages of an OrderAck; None if it is unknown.
 
-    The OrderAck is sent to that queue manager. A direct format name does not identify it, but leads straight to its
-    host. The queue manager at the end of the hop is then returned, if it is known.
+    The OrderAck is sent to that queue manager. If the OrderAck has a direct format name, which identifies no queue
+    manager but leads straight to its host, the queue manager at the end of the hop is returned.
     """
     if ack.towards != NULL_GUID:
         return ack.towards

@@ -28,8 +28,9 @@ from mqproto.wire import guid_text
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 _HALF: Final = 1 << 31
 LIFE_IDS: Final = 1 << 24
-"""OrderAcks whose MessageIDs differ by more may come from two lives of a queue manager: before and after its store was
-lost or put back.
+"""The MessageIDs of two OrderAcks show their order only if they differ by less than this.
+
+Otherwise, the queue manager's store may have been lost or restored between the two OrderAcks.
 """
 
 
@@ -110,8 +111,8 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
     """Return how many bytes the capture must lack if message `number` arrived during `span`.
 
-    All messages with lower numbers must have arrived before it. That does not hold if the sequence was sent along
-    several paths: its destination then holds messages that overtake lower numbers. [MS-MQQB] 3.1.5.8.6
+    Messages with lower numbers must have arrived before it, unless the sequence was sent along several paths. In that
+    case a message may overtake lower numbers, and the destination holds it until they arrive. [MS-MQQB] 3.1.5.8.6
     """
     if any(len({*ends}) < len(ends) for ends in zip(*sequence.hops, strict=True)):
         return SMALLEST_NUMBERED
@@ -127,8 +128,8 @@ def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, w
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
     """Whether one of these messages left a queue manager without having been seen to arrive there.
 
-    If so, the capture lacks something. When the message left does not matter: if a file of a series is missing, whole
-    connections are missing with it.
+    If so, the capture lacks something. It does not matter at what time the message left: if a file of a series is
+    missing, whole connections are missing with it.
     """
     for (_, to), progress in sequence.hops.items():
         onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)

@@ -48,7 +48,7 @@ class HopProgress:
     base: this number and all lower ones crossed before the capture began.
     covered: numbers that crossed, and numbers that PreviousTxSequenceNumber shows to be unused.
     passed: the unused numbers that counted as missing until they were shown to be unused.
-    marks: the latest packets, as far as they are known, whose number was the highest at that time.
+    marks: the latest known packets of those whose number was the highest so far when they crossed.
     """
 
     base: int
@@ -70,8 +70,8 @@ class HopProgress:
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
         """Take the next message of the hop; return the gap that it reveals, the gaps that it fills, and findings.
 
-        A gap is noted only if the capture shows everything that the connection carried since the highest number first
-        crossed it. Otherwise the missing numbers may have crossed unseen.
+        A gap is noted only if the capture shows everything that this connection carried since the packet with the
+        highest number so far. Otherwise the missing numbers may have crossed unseen.
         """
         number, previous = message.sequence_number, message.previous_number
         highest = max(self.covered.highest, self.base)

@@ -22,8 +22,8 @@ SAID_LIMIT: Final = 16
 PASSED_LIMIT: Final = 256
 """The largest number of messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
-"""The largest number of SentTimes of one sequence that are remembered, each with the first number that was written
-then.
+"""The largest number of SentTimes that are remembered for one sequence, each with the number of the first message that
+was written at that time.
 """
 
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
@@ -34,12 +34,13 @@ SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 class Claim:
     """An OrderAck or FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
-    missing: numbers that had not arrived, each with the other queue managers that it had reached by then. For an
-        OrderAck, they are the lowest such number, the lowest that no earlier OrderAck covers, and the acknowledged
-        number, if it is missing. For a FinalAck, only the acknowledged number is considered. Empty if the capture had
-        not yet shown a hop to the sender; the hops that are known at the end then decide.
+    missing: numbers that had not arrived when the acknowledgment was sent, each with the other queue managers that had
+        received it by then. For an OrderAck, these are the lowest missing number, the lowest missing number that no
+        earlier OrderAck covers, and the acknowledged number if it is missing. For a FinalAck, only the acknowledged
+        number is considered. Empty if the capture had not yet shown a hop to the sender; the hops that are known at the
+        end then decide.
     message_id: the message that a FinalAck names.
-    is_behind: whether messages that crossed before the acknowledgment come after it in the capture. It is then unknown
+    is_behind: whether the capture shows the acknowledgment before messages that crossed earlier. It is then unknown
         which queue managers the missing numbers had reached by then.
     """
 
@@ -72,8 +73,8 @@ class Sequence:
         message of the sequence.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: the lowest number that a message names as its predecessor, for messages that skipped others; keyed by the
-        message's own number.
+    passed: for each message that skipped numbers, keyed by its own number: the lowest predecessor that a copy of it
+        names.
     written: pairs of SentTime and number: all messages from this number on were written at that time or later.
     is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
     suspicions: faults, unless the identifier turns out to be used for two queues. They are keyed by code and
@@ -158,10 +159,11 @@ class Sequence:
     def explain(self, message: NumberedMessage) -> None:
         """Take a message that crosses a hop, and check whether it explains claims.
 
-        Numbers that seemed to be missing may only have been late. If the capture shows a message after an
-        acknowledgment on the same connection, the message was late only if the acknowledgment is `ahead`. On two
-        connections, a single capture point shows the order of events unless they are very close in time. Two capture
-        points do not show the order. If a number was only late, the claim's next missing number takes its place.
+        A number that seemed to be missing may have crossed before the acknowledgment, although the capture shows it
+        later. On the same connection, that is possible only if the acknowledgment is `ahead`. On two connections, a
+        single capture point shows the order of events unless they are very close in time; two capture points do not
+        show the order. If the number reached the acknowledgment's sender in time, the claim's next missing number takes
+        its place.
         """
         kept = []
         for claim in self.claims:

@@ -6,8 +6,8 @@ A capture may lack packets that the two ends received. So each rule states what 
 nothing if the capture lacks that. What is reported as a fault would be a fault in any traffic that fits the capture.
 
 Packets of a connection come in causal order: each packet comes before all packets whose senders may have received it. A
-packet for which this is not certain is `ahead`: its sender may have received more from the other end than the capture
-shows before the packet. Earlier packets from its own sender still count.
+packet for which this is not certain is `ahead`: its sender may already have received packets from the other end that
+the capture shows only later, if at all. It still comes after the earlier packets of its own sender.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class SessionView:
     tells: whether the packet identifies both ends, even if the capture lacks the request that it answers.
     sent: the session's record of a UserMessage, which is not acknowledged yet; None for other packets.
     received, saved: the messages that the packet's SessionHeader newly acknowledges as received, and as saved.
-    learnt: messages of the same end that earlier SessionHeaders had acknowledged, as only this packet reveals.
+    learnt: messages from `half` that earlier SessionHeaders from `other` had acknowledged; only this packet reveals
+        that.
     answered: the messages in `received`, `saved` and `learnt`.
     hidden_bytes: how many bytes the capture lacks right before the packet; 0 if no message fits into them.
     is_counted: whether the packet's SessionHeader shows that the capture has all recoverable messages that this end has

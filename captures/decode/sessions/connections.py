@@ -89,8 +89,8 @@ class Addresses:
     If an address has shown only one GUID, its other connections are attributed to the same queue manager. So packets
     before the first captured handshake get the same identity as those after it.
 
-    The queue manager at an address may change, or move to another address. If the earlier state then returns, two queue
-    managers claim one address, or one identity, at the same time.
+    An address may pass to another queue manager, and a queue manager may move to another address. But if such a change
+    is reversed later, two queue managers seem to claim one address, or one identity, at the same time.
 
     Attributes:
         conflict: such a conflict in words, if the last handshake revealed one that was not reported yet; otherwise
@@ -160,9 +160,9 @@ class Origins:
     """The queue managers at addresses without a known handshake, inferred from messages on their first hop. [MS-MQMQ]
     2.2.19.2
 
-    On its first hop, a message comes from its source. An address from which several sources send is not attributed to a
-    queue manager, but one of its endpoints may be. A source with several addresses may be an impostor: it is attributed
-    to an address only if a handshake has identified it there.
+    On its first hop, a message comes from its source. If several sources send from one address, the address is not
+    attributed to any of them, but an endpoint at that address may be. A source with several addresses may be an
+    impostor: it is attributed to an address only if a handshake has identified it there.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,11 @@ class Origins:
         return guid
 
     def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
-        """Resolve both ends of a hop; return it as it is if both seem to be one, as they may share an address."""
+        """Resolve both ends of a hop.
+
+        If both resolve to the same queue manager, return the hop unchanged: the ends may be two queue managers that
+        share an address.
+        """
         one, other = map(self.resolve, hop)
         return hop if one == other else (one, other)
 

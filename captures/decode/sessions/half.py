@@ -17,7 +17,7 @@ from mqproto.captures.decode.facts import NodeKey, SessionFacts
 from mqproto.captures.net.tcp import Endpoint
 
 HALF_CIRCLE: Final = 0x8000
-"""A 16-bit count that is ahead of another by at least this much counts as behind it."""
+"""If a 16-bit count seems to be ahead of another by at least this much, it is really behind."""
 OUTSTANDING_LIMIT: Final = HALF_CIRCLE - 1
 """The largest number of unacknowledged messages whose packets are remembered."""
 HIDDEN_LIMIT: Final = 0x2000
@@ -37,7 +37,7 @@ After the last remembered loss, a loss is assumed before each packet.
 class Step(IntEnum):
     """The kind of the last packet of one end, which determines what may follow.
 
-    It is unknown if something is missing after that packet.
+    If something is missing after that packet, the step is UNKNOWN.
     """
 
     UNKNOWN = 0
@@ -346,7 +346,7 @@ class Half:
         return saved
 
     def _within_reach(self, waiting: deque[Sent]) -> deque[Sent]:
-        """Drop the leading messages whose numbers no header can reveal any more; return the rest."""
+        """Drop the leading messages whose numbers can no longer be revealed by any header; return the rest."""
         first = self.unnumbered[0].packet if self.unnumbered else None
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()

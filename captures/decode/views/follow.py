@@ -60,12 +60,12 @@ class History:
     crossings: the packets that carried the message.
     arrived_ns: when the message first crossed to its destination, if its address identifies the destination.
     order_acks: when an OrderAck that covers the message first reached the source, keyed by the OrderAck's number. None
-        for an OrderAck that was only seen on its way, or before the message.
+        if the OrderAck was not seen to reach the source, or was seen before the message.
     finals: the same for positive FinalAcks of later numbers in the sequence, which also show that the message arrived.
     passed_by: the lowest number of a message that skipped this one. Acknowledgments of that number or of later ones
         prove nothing about this message.
     told: the acknowledgments for the message's sequence.
-    is_doubted: whether an acknowledgment of a later number proves nothing.
+    is_doubted: whether acknowledgments of later numbers prove nothing about this message.
     ended: the class of the FinalAck or administration acknowledgment that reached the source; if none did, the class of
         the one that crossed last.
     """
@@ -443,7 +443,7 @@ def _is_alike(one: Copy, other: Copy) -> bool:
 
 
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
-    """Correct the event of a copy that seemed to be the first on its hop: in fact, copy `first` crossed before it."""
+    """Correct the event for a copy that seemed to be the first on its hop, because copy `first` crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first, history.crossings[event.packet])

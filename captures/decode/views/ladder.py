@@ -224,7 +224,10 @@ class Ladder:
             yield f"{more}; choose some with --since, --kind or --connection, or raise --limit"
 
     def _runs(self, items: Sequence[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
-        """Yield each run of equal, consecutive items as one list if it is long enough; yield every other item alone."""
+        """Yield each run of equal, consecutive items as one list if it is long enough.
+
+        The items of a shorter run are yielded one by one, each in a list of its own.
+        """
         run: list[Arrow | Happening] = []
         for item in items:
             if run and not _alike(run[-1], item):

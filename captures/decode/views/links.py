@@ -1,7 +1,7 @@
-"""What a ladder shows besides packets: events of connections, and nodes left without connections.
+"""What a ladder shows besides packets: events of connections, and nodes that have no connection left.
 
-Connections may be cut, refused or closed. A capture shows no more about a node: it cannot tell a node that was killed
-from one that is slow.
+Connections may be cut, refused or closed. That is all that a capture shows about a node: it cannot tell a node that was
+killed from one that is slow.
 """
 
 from __future__ import annotations

@@ -160,9 +160,9 @@ class Summary:
     def lines(self, totals: Totals, points: Points) -> Iterator[str]:
         """Yield the counts as lines for people to read.
 
-        First come the times, the account of all frames and bytes, and what the capture lacks.
+        The times, the account of all frames and bytes, and what the capture lacks come first.
 
-        Of connections and queues, at most SHOWN_LIMIT each are shown; of the others, only the number.
+        At most SHOWN_LIMIT connections and at most SHOWN_LIMIT queues are shown; the others are only counted.
         """
         yield from self._times(totals.packets)
         yield from accounts(totals)

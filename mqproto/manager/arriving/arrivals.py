@@ -267,9 +267,9 @@ class Arrivals:
     def refuses(self, packet: bytes, remote: Remote) -> bool:
         """Return whether a stranger's message will be refused no matter what bytes follow.
 
-        The packet may be only the beginning of the message. Return False if it may be an acknowledgment, or if its body
-        goes back with the refusal. Also return False for a neighbour. Its handshake and a large first message may
-        arrive in one read, so the message is judged once it is complete.
+        The packet may be incomplete. Return False if the message may be an acknowledgment, or if the refusal returns
+        the body to the sender. Also return False for a neighbour: its handshake and a large first message may arrive in
+        one read, so the message is judged once it is complete.
         """
         try:
             run = run_of(packet)
@@ -322,9 +322,9 @@ class Arrivals:
                 self.in_sequence.bring_back(run, queue, rows, remote, now)
 
     def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
-        """End a message whose queue no longer exists, unless an earlier copy has already ended.
+        """End a message whose queue no longer exists, unless an earlier copy of it has already ended.
 
-        `came_before` tells whether one has.
+        The store's rows, or else `came_before`, show whether there was such a copy.
         """
         [packet] = run.packets
         header, name = run.shape.header_of(packet), run.facts.destination_queue

@@ -131,10 +131,12 @@ class Room:
     def _gives_way(self, run: Run, head: Head) -> bool:
         """Return whether there is room for a transactional message to us after held messages have given way.
 
-        Held messages give way to the next message of a sequence, because the others may be waiting for that one alone.
-        The messages with the highest numbers of all sequences go first. A duplicate needs no room, and an early message
-        is turned away. But if there would be no room for the next message either, all are refused alike. Only if the
-        others are taken can a sender tell that one message was refused.
+        Held messages give way to the next message of a sequence, because they may be waiting for exactly that message.
+        The held messages with the highest numbers, over all sequences, go first. A duplicate needs no room, and an
+        early message is turned away.
+
+        But if there would be no room even then, the message is refused, even if it is a duplicate or early. If such
+        messages were taken, their sender would conclude that we object to a single message.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)

@@ -23,7 +23,9 @@ class Take(Enum):
     """The sender is told; a stranger, however, is not always told."""
     PASS_ON = "the queue towards its destination"
     CONFIRM = "the sequence that it confirms"
-    """A message that is neither an OrderAck nor a FinalAck is judged again, as a message for its queue."""
+    """The message is processed if it is an OrderAck or a FinalAck. Otherwise, it is judged again, as a message for its
+    queue.
+    """
     LET_IN = "its queue"
     IN_SEQUENCE = "its queue, in sequence"
     """The message joins the queue once all messages before it have arrived."""

@@ -29,10 +29,10 @@ class OrderAckBody:
 
     @property
     def number(self) -> int | None:
-        """The number of the last message that arrived, if this packet alone shows it.  [MS-MQQB] 3.1.1.6.2
+        """The number that the last arrived message has, if this packet shows it.  [MS-MQQB] 3.1.1.6.2
 
-        None if there is a time stamp but no number: either no message has arrived, or only the sender of the packet
-        knows the number.
+        None if there is a time stamp but no number. Then either no message has arrived, or only the sender of the
+        packet knows the number.
         """
         named = self.tx_sequence_id
         return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)

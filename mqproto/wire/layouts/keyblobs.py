@@ -64,7 +64,7 @@ def _head(kind: int) -> tuple[Any, ...]:
 def _public_part(kind: int, magic: int, multiple: int) -> tuple[Any, ...]:
     """Return the head of a key pair, its RSAPUBKEY, and its modulus.
 
-    The length of the modulus, in bits, is a multiple of 8 or of 16.
+    The length of the modulus, in bits, is a multiple of `multiple`: 8 for a public key, 16 for a private key.
     """
     return (
         *_head(kind),
@@ -170,6 +170,6 @@ private_key_blob = Record(
 def begins_key_blob(data: bytes) -> bool:
     """Return whether bytes begin with the type and version of a public or simple blob.
 
-    Packets and known Pings do not begin like that.
+    No packet begins like that, nor does any known Ping.
     """
     return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

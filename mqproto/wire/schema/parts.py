@@ -277,9 +277,9 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 class Repeated(Subconstruct):  # type: ignore[type-arg]
     """A part that occurs `count` times in succession.
 
-    A caller that needs only the text of a refusal passes `skip(part, at, end)`, where `end` is the end of the window.
-    `skip` returns the end of a valid part that begins at `at`, or -1 if the part is invalid. It is about ten times as
-    fast as `construct`.
+    A caller that needs only the text of a refusal gives its onlooker a function `skip(part, at, end)`, which is about
+    ten times as fast as `construct`. It returns the end of a valid part that begins at `at`, or -1 if the part is
+    invalid. `end` is the end of the window.
     """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:

@@ -1,6 +1,6 @@
 """Connects a layout, which has the positions of bytes, with a record, which has their meaning.
 
-`Record` checks on import that both have the same fields. All code that uses this module is typed.
+`Record` checks on import that both have the same fields. Unlike layouts, records have static types.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Onlooker:
     """Receives all fields that are read from a packet, for analysts and for the codec's error texts.
 
     seen: takes (name, offset, value, bytes, section) for each field.
-    faults: takes the broken rules after which reading can continue. Without it, the first broken rule is raised.
+    faults: takes the broken rules after which reading can continue; if it is None, the first broken rule is raised.
     skip: skips valid items of lists in the search for a fault; see `Repeated`.
     """
 

@@ -1,8 +1,8 @@
 """HTTP/1.1 for untrusted clients: everything they send or occupy has a limit.
 
 h11 handles the protocol, and trio the sockets. We tried existing servers, and each of them leaves something unlimited.
-Where a server lets a limit be set, the limit was 10 s. "never" means not within 40 s. This was measured on 2026-11-26,
-with Python 3.11, on loopback:
+If a server has a setting for a limit, it was set to 10 s. "never" means not within 40 s. This was measured on
+2026-11-26, with Python 3.11, on loopback:
 
                                      here          hypercorn 0.18  granian 2.8.7  uvicorn 0.54, h11
                                                                                   or httptools
@@ -26,11 +26,12 @@ h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this modul
     a whole body        must arrive within `body_s`. It is read only as its handler asks for it, so
                         the rest waits at the client. If a chunk is too large, only its size is read
     an answer           must be taken by the client within `answer_s`
-    the places          when all are taken, the host with the most places loses one to a newcomer.
-                        The connection that has waited longest for its client gives up its place.
-                        One that has waited for a whole head for HURRY_S goes first. A /64 of
-                        IPv6 counts as one host. A newcomer displaces no connection from its own
-                        host that has waited for less than HURRY_S
+    the places          when all are taken, the host with the most places loses one to a newcomer:
+                        the place of the connection that has waited longest for its client. But
+                        a connection that has waited longer than HURRY_S for a whole head loses
+                        its place before all others. A /64 of IPv6 counts as one host. A
+                        newcomer displaces no connection from its own host that has waited for
+                        less than HURRY_S
     no place            if all connections are at work, the newcomer's head is still read, and paths
                         that cost nothing are answered
     a refused body      is answered at once, and the answer says that the connection closes. Further
@@ -97,10 +98,9 @@ LINGER_S: Final = 2.0
 DOORWAY: Final = 200
 """How many connections beyond the limit are answered at the same time. Others are closed unanswered."""
 HURRY_S: Final = 1.0
-"""After waiting this many seconds, a connection without a whole head is among the first to give way.
+"""A connection that has waited longer than this many seconds for a whole head is displaced first.
 
-No connection, with or without a head, gives way to a newcomer from its own host before it has waited this long for its
-client.
+A newcomer never displaces a connection from its own host that has waited less than this for its client.
 """
 
 
@@ -327,7 +327,7 @@ class Server:
     def _into_the_doorway(self, conversation: _Conversation) -> bool:
         """Put a connection into the doorway, where it is told that there is no room.
 
-        Return whether it will be told: the doorway may be full, too.
+        Return False if the doorway is full, too, so that the connection cannot be told.
         """
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
@@ -415,7 +415,7 @@ class _Conversation:
         self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
-        """The last byte that h11 has taken, either of the body or of the lines around its chunks."""
+        """The last byte that h11 has taken, whether from the body itself or from a line around a chunk."""
         self._chunk_bytes = 0
         """How many bytes of the current chunk h11 has not taken yet."""
         self._is_closing = False
@@ -561,7 +561,7 @@ class _Conversation:
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
     def _come(self, most_bytes: float) -> bytes | None:
-        """Return that part of the body which has arrived; empty at its end, None if nothing has arrived."""
+        """Return the part of the body that has arrived; empty at its end, None if nothing has arrived."""
         event = self._body_event()
         data = bytes(event.data) if isinstance(event, h11.Data) else b""
         if max(self._chunk_bytes, len(data)) > most_bytes:

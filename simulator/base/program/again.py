@@ -1,8 +1,8 @@
 """SIGHUP makes the program read its settings again and restart with them, in the same process.
 
-The program ends as it does after SIGTERM, once its work is finished, and starts as it was first started. So a setting
-can take effect in only one way, and never in part. The new settings are checked first, as far as that is possible
-while the program runs. If they are invalid, they are refused, and the program continues.
+The program ends as it does after SIGTERM, once its work is finished, and starts as it was first started. So all
+settings take effect together, and in the same way as at a first start. The new settings are checked first, as far as
+that is possible while the program runs. If they are invalid, they are refused, and the program continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MICROSECOND_NS: Final = 1_000
 START_S: Final = 15 * 60
 """How many seconds a restart may take. A first start has the same limit (cli/service/unit.py).
 
-It is this long because a node reads its store.
+The limit is that high because a node reads its store before it is ready.
 """
 
 

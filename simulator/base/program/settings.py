@@ -29,14 +29,14 @@ CONFIG: Final = "config"
 
 
 class Rehearsal(Enum):
-    """How far the settings of a command are only checked, so that nothing is started or made."""
+    """Whether a command runs, or how thoroughly its settings are checked without running it."""
 
     NONE = auto()
     """The command runs."""
     RELOAD = auto()
     """Everything is checked that can be checked while the program runs."""
     FILE = auto()
-    """The same, but nodes alone may be named that are not there, or only for those who name another directory."""
+    """Like RELOAD, but a standalone node that is named need not exist in the usual directory."""
 
 
 REHEARSAL: Final = ContextVar("REHEARSAL", default=Rehearsal.NONE)

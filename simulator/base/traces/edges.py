@@ -11,7 +11,10 @@ from typing import Final, Self
 
 
 class Step:
-    """The processing of one message at one edge. It lasts as long as the context, which an error may end."""
+    """The processing of one message at one edge.
+
+    It is a context manager. The step ends when the block ends, even with an error.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -22,7 +25,7 @@ class Step:
         """End the step."""
 
     def carried(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the message's headers in the form for the steps after this one."""
+        """Return the message's headers in the form in which the steps after this one get them."""
         return headers
 
     def accepted(self, message: str, *, is_duplicate: bool) -> None:

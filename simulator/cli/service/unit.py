@@ -37,7 +37,8 @@ KINDS: Final = {
 }
 """The services, keyed by the name of their command.
 
-A node reads its store before it is ready. A gateway waits for its node; a trigger, for its node or its turn.
+A node reads its store before it is ready. A gateway waits for its node. A trigger waits for its node and, if it stands
+by for another trigger, for its turn.
 """
 
 HARDENED: Final = """\

@@ -1,9 +1,9 @@
 """The process that attacks: its attackers, one or many at once, run cases of simulator/fuzz/peer.
 
 It reads orders from its standard input, one line of JSON each, and answers each order with a line. All its attackers
-together take at most SHARE of a core. They run on the same machine as their victims, and their own cost must not count
-as the attack's cost to a node. Before an attack, they rehearse it: they make cases at the same share of the core, but
-do not send any.
+together take at most SHARE of a core. They run on the same machine as their victims, so their own cost could be
+mistaken for the attack's cost to a node. So they rehearse each attack before it: they make cases at the same share of
+the core, but do not send any.
 
     python -m mqproto.simulator.fuzz.hostile.attackers
 """
@@ -36,7 +36,7 @@ BEAT_S: Final = 0.01
 HOLD_S: Final = 0.25
 """The number of seconds for which connections stay idle at a step with WATCH."""
 PATIENCE_S: Final = 1.0
-"""The number of seconds for which an attacker waits for an answer, or until its data is read.
+"""How many seconds an attacker waits for an answer, or for the node to read its data.
 
 After that, it continues or starts again.
 """

@@ -64,7 +64,7 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""The form that the tactic HELD has instead of the first of PLAIN_FORMS.
+"""The form that replaces the first of PLAIN_FORMS for the tactic HELD.
 
 A single attacker would have little effect.
 """

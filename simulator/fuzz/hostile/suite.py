@@ -22,7 +22,7 @@ from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.rig.rig import new_folder
 
 LONGER: Final = 3
-"""How many times as long an attack is when it is repeated because too few messages arrived."""
+"""How many times longer an attack lasts if it is repeated because too few messages arrived."""
 NETWORKS: Final = 250
 """The highest second number in the nodes' addresses; the lowest is 1."""
 

@@ -1,6 +1,6 @@
 """The judge of our own codec.
 
-It checks some properties of every packet, and slower ones of a few packets.
+It makes quick checks for every packet, and slower checks for a few packets.
 
 For every packet, the judge checks that, within the time and the memory that the fuzzer allows:
 - the generated code reads the packet or refuses it with one of its REFUSALS, and so does the code
@@ -188,7 +188,7 @@ class OwnCodec:
 
 
 def way_of(packet: Packet) -> Hashable:
-    """Return which way a packet takes through the codec, as determined by its headers."""
+    """Return a value that stands for a packet's path through the codec, which its headers determine."""
     if isinstance(packet, UserMessage):
         return packet.base.flags & _ANNOUNCED_BY_BASE, packet.user.flags & _ANNOUNCED_BY_USER
     return type(packet).__name__

@@ -46,7 +46,7 @@ take up all the time.
 MINIMISE_S: Final = 10.0
 """The limit, in seconds of processor time, for minimizing a finding. By the clock it is three times as long."""
 HASTE: Final = 8
-"""The divisor of the parser's time limit per packet while a finding is minimized."""
+"""While a finding is minimized, the parser's time limit for each packet is divided by this number."""
 
 UNLIMITED: Final = 2**60
 UNLIMITED_S: Final = 1e6

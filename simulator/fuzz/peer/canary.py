@@ -104,7 +104,7 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Return whether the peer serves us but makes the attackers' host wait.
+        """Return whether the peer serves the canary but makes the attackers' host wait.
 
         A peer may do so to limit the share of its resources that one host gets. Return False if we have no address that
         counts as another host.

@@ -18,12 +18,15 @@ from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
 from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""One case in this many lies about a length, a limit or a flag.
+"""Out of this many cases, one lies about a length, a limit or a flag.
 
 When every such lie has been told once, the first one is told again.
 """
 MUTATED_SHARE: Final = 0.6
-"""Of the other cases, the share in which a packet is mutated at random. In the rest, packets are out of turn."""
+"""The share of the other cases in which a packet is mutated at random.
+
+In the rest, packets are out of turn.
+"""
 STRANGERS_SHARE: Final = 0.1
 """The share of out-of-turn cases with strangers who send a lot, or slowly. It is small, because each such case takes as
 long as a hundred others.

@@ -25,7 +25,7 @@ QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
 """While a case is shrunk, `patience_s` is this many times the canary's slowest acknowledgment time.
 
-It is then at least QUICK_S, and at most its usual value, which it has again at the end.
+During that time, it stays between QUICK_S and its usual value. At the end, it is reset to its usual value.
 """
 
 NAMES: Final = 8

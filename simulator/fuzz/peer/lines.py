@@ -30,7 +30,7 @@ OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 """The connection errors that say nothing about the peer, because we ourselves have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""While our host is held up, we wait this many times `patience_s` before we report a fault."""
+"""How many times `patience_s` we wait before we report a fault, if the peer makes our host wait."""
 DEAF_PATIENCE_S: Final = 1.0
 """The time, in seconds, for which we try to send on a connection that we do not read. The peer may rightly stop reading
 it, too.
@@ -145,9 +145,9 @@ class JudgedLine:
         return 0
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
-        """Wait until the peer owes nothing or has closed the connection; return a fault if neither happens.
+        """Wait until the peer owes nothing or has closed the connection; return a fault if it takes too long.
 
-        Each answer shows that the peer is working, and makes the patience start again.
+        Each answer shows that the peer is working, and restarts the wait.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
@@ -217,7 +217,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 
 
 def elsewhere(place: Place) -> str:
-    """Return an address that a peer on loopback takes for another host's, or an empty text if there is none.
+    """Return an address that looks like another host's to a peer on loopback; empty if there is none.
 
     A peer may limit the share of one host. The canary must not share a host with the attackers.
     """

@@ -106,8 +106,8 @@ def _says(
 
     Args:
         claims: whether to present the speaker's name; at random if None.
-        times: how many times to say everything.
-        by_itself: whether to speak in the peer's own name.
+        times: how many times to send the packets of the act, if the case sends a lot.
+        by_itself: whether the speaker's name is that of the peer itself.
     """
     name = talk.target.server if by_itself else talk.somebody()
     claimed = talk.chance() if claims is None else claims

@@ -205,7 +205,7 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """As many sessions with most of a 4 MiB packet, and other connections, as one stranger may have."""
+    """As many connections as one stranger may have, some with a session and most of a 4 MiB packet."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):

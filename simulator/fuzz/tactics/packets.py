@@ -1,7 +1,8 @@
-"""The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, and acknowledgments.
+"""The packets of a hostile peer: handshakes, messages of every kind, and acknowledgments.
 
-They contain marks where each case puts its own values. So a packet, and the plan of its mutations, is made only once,
-which allows hundreds of cases per second. Simulated worlds fill in all values and leave no marks.
+Each packet is valid by itself. The packets contain marks where each case puts its own values. So each packet is made,
+and its mutations are planned, only once, which allows hundreds of cases per second. Simulated worlds fill in all values
+and leave no marks.
 """
 
 from __future__ import annotations

@@ -252,8 +252,9 @@ class Talk:
 
 
 Tactic = Callable[[Talk], str]
-"""A function that adds its steps to a talk, and returns its random choices in words. The docstring of such a function
-begins with its description.
+"""A function that adds its steps to a talk, and returns its random choices in words.
+
+Its docstring begins with a description of the tactic.
 """
 
 

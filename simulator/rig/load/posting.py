@@ -35,7 +35,7 @@ class Outgoing:
     """A message to send.
 
     queue: the queue's name, as in the URL.
-    group: the number of the group that the message's correlation id names; 0 for none.
+    group: the group that the message's correlation id names, as a number; 0 for none.
     """
 
     key: str

@@ -135,8 +135,8 @@ async def produce(producers: Sequence[Producer], span_s: float, patience_s: floa
     On a slow machine, messages that are still unsent `patience_s` later are dropped.
 
     Returns:
-        False if no message was accepted during a whole `patience_s`, after `span_s` and before the
-        producers were done; otherwise True.
+        False if, after `span_s`, no message was accepted for a whole `patience_s` although the
+        producers were not done; otherwise True.
     """
     idle = False
 

@@ -307,7 +307,7 @@ class EdgesDemo(EdgeRig):
     # Programs that die
 
     async def _kill_all(self) -> None:
-        """Each time that a further share of all messages has ended, kill the next victims."""
+        """Kill one line of VICTIMS after another, spread evenly over the messages that end."""
         turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)

@@ -82,7 +82,7 @@ class EdgeRig(Rig):
         return ["--topology", str(self.supervisor.topology_file(node))]
 
     async def audit(self, history: str = "") -> Audit:
-        """Return an audit of who holds each message whose answer was 200, as `mqproto audit` does."""
+        """Return an audit of who holds each message that was accepted with 200, as `mqproto audit` does."""
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:

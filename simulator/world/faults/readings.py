@@ -1,9 +1,9 @@
 """Queue managers that read the specification differently, in ways that its text allows.
 
-An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). According to the table of 3.1.7.17, its
-TxSequenceID is that of the sequence in which the acknowledging queue manager itself sends. According to 3.1.1.6.2, its
-TxSequenceID contains the message's number. A node that reads the text in one of these ways does so in all its lives,
-and occasionally repeats an OrderAck late.
+An OrderAck names the acknowledged message by TxSequenceID and TxSequenceNumber (2.2.4.1). But in the table of 3.1.7.17,
+TxSequenceID is that of the sequence in which the acknowledging queue manager itself sends. In 3.1.1.6.2, TxSequenceID
+contains the message's number. A node that reads the text in one of these ways does so in all its lives, and
+occasionally repeats an OrderAck late.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def sparse(world: World, fault: Fault) -> bool:
 
 
 class Sparing:
-    """A node whose sessions acknowledge in their own way for a while, within one of its lives."""
+    """Makes the sessions of a node acknowledge sparsely for a while, within one life of the node."""
 
     def __init__(self, world: World, node: LinkedNode, fault: Fault) -> None:
         self.life = node.life

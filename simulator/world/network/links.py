@@ -61,7 +61,7 @@ class Caller(Host, Protocol):
 
     @property
     def life(self) -> int:
-        """The number of the node's current life."""
+        """A number that identifies the node's current life."""
 
     @property
     def core(self) -> QueueManager | None:

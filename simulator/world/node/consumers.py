@@ -12,7 +12,7 @@ from mqproto.simulator.world.scenarios.traffic import Message
 
 
 class Application:
-    """A consumer at work. It passes the messages whose receipt it has committed to `receive`."""
+    """A consumer at work. When it has committed the receipt of messages, it passes them to `receive`."""
 
     def __init__(
         self, number: int, consumer: Consumer, node: LinkedNode, receive: Callable[[list[Message]], None]
@@ -26,7 +26,7 @@ class Application:
         self._asking = False
         self._holding: list[Message] = []
         self._has_left = False
-        """Whether it has gone away until its queue exists again."""
+        """Whether it has gone away. It comes back when its queue exists again."""
 
     def leave(self) -> None:
         """Give back the messages, and stop asking for more, because the queue is about to be deleted."""

@@ -311,7 +311,7 @@ class SimulatedFiles:
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Begin a step on the disk; `stepped` ends it. Return how many of its `size` units to do.
+        """Begin a step on the disk; `stepped` ends it. Return how much of the step's `size` to carry out.
 
         The result is `size`, except in the step in which the process dies.
         """

@@ -47,9 +47,9 @@ class Keyring:
     def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
         self._made = made
         self._generations = dict.fromkeys(scenario.nodes, 0)
-        """For each node, which of its key pairs it uses; the first one is 0."""
+        """For each node, the index of the key pair that it uses. The first key pair has the index 0."""
         self._handed_out = dict.fromkeys(scenario.nodes, 0)
-        """For each node, which of its public keys the other nodes know; the first one is 0."""
+        """For each node, the index of its public key that the others know. The first key has the index 0."""
         self._withdrawn: set[str] = set()
         """The nodes that know nobody else's keys."""
         self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}

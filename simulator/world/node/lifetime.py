@@ -40,7 +40,7 @@ from mqproto.turn.effects import (
 )
 
 RECOUNTS_EVERY: Final = 50
-"""The number of turns between two recounts."""
+"""The number of turns between two checks of a core's running sums."""
 LOOKS_EVERY: Final = 16
 """The number of turns between two checks of a core's memory."""
 ROOM_TRIED_MS: Final = 1_000

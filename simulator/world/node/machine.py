@@ -1,8 +1,8 @@
-"""A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and is then
-restarted.
+"""A simulated node.
 
-In addition to the store, there is an in-memory disk that does what a store should do. At each start, the two are
-compared.
+Its disk, its applications and its operators outlive its queue manager, which may crash at any time and is then
+restarted. In addition to the store, there is an in-memory disk that does what a store should do. At each start, the two
+are compared.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Machine:
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of the store, and the contents of the in-memory disk and of `queues_left` at that time."""
+        """The operator's copy of the store, with the in-memory disk and `queues_left` as they were when it was made."""
         self._undecided: Flushing | None = None
         """The batch that was being committed when the node's process ended.
 
@@ -284,10 +284,10 @@ class Machine:
     def mend(self) -> None:
         """Begin the calm: the disk is fast and has room, the consumers do not linger, and the node is up.
 
-        A node stopped by its QueueManagerQuota gets more room, as an operator would give it. Otherwise, full nodes
-        might refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  The exception is a node with a quota of its
-        own that has only messages held behind gaps: it makes room by itself. A node that has reached its limit of known
-        senders gets a higher limit, because senders are never forgotten. A deleted queue is made again.
+        A node with a small QueueManagerQuota gets more room, as an operator would give it, because full nodes might
+        refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  A node with a quota of its own gets no more room if
+        all its messages are held behind gaps: it makes room by itself. A node with a low limit of known senders gets a
+        higher one, because senders are never forgotten. Deleted queues are made again.
         """
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}

@@ -23,8 +23,9 @@ from mqproto.turn.effects import Batch, Delivery, QueueKind
 LETTERS: Final = 1_000
 """The maximum number of dead letters that an operator sends again at a time."""
 MADE_AGAIN_MS: Final = 100
-"""The interval, in milliseconds, at which an operator tries again to make a deleted queue. This fails while the queue
-is not empty.
+"""The interval, in milliseconds, between an operator's attempts to make a deleted queue again.
+
+An attempt fails while the queue is not empty.
 """
 
 
@@ -74,7 +75,7 @@ class People:
         carried out.
         """
         self._handed: list[list[Message]] = []
-        """The messages of each delivery in the batch that was seen last."""
+        """The messages of each delivery in the batch that `see` recorded last."""
 
     # Their node
 
@@ -136,9 +137,9 @@ class People:
             self._node.oracle.flushing(self._node, None, taken.submissions, taken.receipts)
 
     def due(self) -> tuple[list[list[Message]], list[Message]]:
-        """Return what is due from the last batch that was seen, and forget it.
+        """Return the messages that `see` recorded for the last batch, and forget them.
 
-        The result consists of the messages of each delivery, and the messages that applications sent.
+        These are the messages of each delivery, and the messages that applications sent.
         """
         due = self._handed, self._answered
         self._handed, self._answered = [], []

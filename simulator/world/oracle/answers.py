@@ -24,7 +24,7 @@ from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire.glance import is_recoverable
 
 SENT: Final = frozenset({Spot.IN_FLIGHT, Spot.AWAITING_ORDER_ACK})
-"""The spots of messages that have left their queue manager."""
+"""The values of Spot that say that a message has left its queue manager."""
 OUT: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE, QueueKind.FINAL})
 NAMED: Final = OUT | {QueueKind.LOCAL}
 """The kinds of queues that an operator knows by name."""
@@ -69,10 +69,9 @@ class Unstored:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """Return the maximum number of messages that the next commit removes from each queue.
+    """Return how many messages, at most, the next commit removes from each queue, by the queue's number.
 
-    The numbers are keyed by the queue's number. These messages are no longer counted, for example because they were
-    purged.
+    The node's counts no longer include these messages, for example because they were purged.
     """
     return node.running.inspect().desk.writes.leaving()
 
@@ -107,7 +106,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
 
 
 def _held_for(node: WatchedNode, numbers: list[int]) -> Iterator[int]:
-    """Yield the numbers of the queues whose messages are held for these local queues."""
+    """Yield the number of each queue whose messages are held for one of these local queues."""
     for queue in node.disk.queues.values():
         if queue.kind is QueueKind.HELD and key_of_held(queue.name)[1] in numbers:
             yield queue.queue
@@ -133,7 +132,10 @@ def _miscounted_on_its_way(
 
 
 def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
-    """Return what is wrong with the numbers of the sent messages that have no OrderAck; None if nothing is."""
+    """Return what is wrong with the status of the sent messages that have no OrderAck; None if nothing is.
+
+    The status says how many of them there are, and the first and the last of their numbers.
+    """
     first, last, unacked = outgoing.first_unacked, outgoing.last_unacked, outgoing.unacked
     told = f"{outgoing.name} has no OrderAck for {unacked} messages, {first} to {last}"
     if not unacked:

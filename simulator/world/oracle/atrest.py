@@ -64,8 +64,8 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 def replies_are_complete(ledger: Ledger) -> str | None:
     """A source that asked about arrival and receipt has the acknowledgments, unless some were set aside.
 
-    An operator can find those that were set aside. A node that had no room for an acknowledgment, and later has room
-    for others, counts as a node that refuses that acknowledgment.
+    An operator can find those that were set aside. An acknowledgment may also be set aside because a node had no room
+    for it, and later took others.
     """
     for message in ledger.accepted:
         if not message.kind.acknowledged or message.kind.promise is Promise.NOTHING or message.is_unsure:
@@ -103,7 +103,7 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
     """Once another message has followed the messages that are held in vain, no message is left at all.
 
-    A message that passes over the missing messages passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
+    A message that passes over a gap also passes over the messages that are held behind the gap. [MS-MQQB] 3.1.7.1.3
     """
     reason = nothing_is_retained(ledger, nodes)
     held = held_in_vain(ledger, nodes)
@@ -148,7 +148,10 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 def is_for_a_stranger(name: str) -> bool:
-    """Return whether an outgoing queue is for a stranger; its few answers are sent when the stranger calls again."""
+    """Return whether an outgoing queue is for a stranger.
+
+    The few answers in such a queue are sent when the stranger calls again.
+    """
     return name.startswith(guid_text(guid_of(STRANGER)))
 
 

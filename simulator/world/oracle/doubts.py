@@ -89,7 +89,7 @@ def letter_is_true(message: Message) -> str | None:
 
     The dead letter of a refused message says why the message was refused. If a message asks for no FinalAck, its
     destination may not have reported the outcome. If the queue was missing for one copy of the message and present for
-    the next, the destination has reported both outcomes. The first report counts, so either outcome may be true.
+    the next, the destination has reported both outcomes. The source goes by the first report, whichever it is.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (

@@ -26,7 +26,7 @@ LONGEST_S: Final = 5
 CLEANUP: Final = "3.1.6.2"
 """The section of the specification under which an unused session is closed."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
-"""The spots at which an express message is in a queue and nowhere else, each with the queue's kind."""
+"""The kind of the queue, keyed by Spot, if an express message is in a queue and nowhere else."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
 """The time, in milliseconds, that is allowed for waiting, such as for a flush, a window or a connection."""
@@ -37,12 +37,11 @@ CLOSING_MS: Final = 1_000
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """An expired message does not stay long in the place where it has to end.
+    """An expired message does not stay long in a queue in which it has to end.
 
-    This place is the destination queue or, until the message is sent on, any queue on its way. It may stay in the
-    destination queue while a consumer has it. It may stay in a queue on its way once it was sent from there, because
-    the next hop may have it. Only its source may withdraw a transactional message, and after a restart the source does
-    not know what it had sent.  [MS-MQQB] 3.1.7.1.2
+    It has to end in its destination queue, unless a consumer has it. In a queue on its way, it has to end unless it was
+    sent on from there, because the next hop may then have it. Only its source may withdraw a transactional message, and
+    after a restart the source does not know what it had sent. [MS-MQQB] 3.1.7.1.2
     """
     if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
         return None
@@ -105,13 +104,15 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """A message that a neighbour keeps refusing is not sent again before the neighbour has taken another.
+    """A message that a neighbour keeps refusing is not sent again until the neighbour has taken another one.
 
-    This holds after three refusals, if the message was sent alone, and if there is another message to send. Once the
-    neighbour has taken others twice, three refusals in a row decide that this message is the refused one. This function
-    checks only the first suspect of a life, at a node with one link. It does so only if no session has ended since then
-    for another reason. If another message is unacknowledged when a session ends, or is refused too, the node begins its
-    search again. It then sends each suspect alone more often.
+    This holds after three refusals, if the message was sent alone and refused since the neighbour last took another
+    one, and if there is another message to send. Once the neighbour has taken other messages twice, it holds only after
+    three refusals in a row, which decide that this message is the refused one.
+
+    This function checks only the first suspect of a life, at a node with one link. It stops checking when a session
+    ends for another reason. If another message is unacknowledged when a session ends, or is refused too, the node
+    starts its search over. It then sends each suspect alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """
@@ -154,8 +155,8 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
     """While a sequence has messages without an OrderAck, the first of them is sent repeatedly.
 
-    This does not hold while a neighbour ends each session because of another message. The longer the neighbour was
-    full, the longer the node sends that other message alone.  [MS-MQQB] 3.1.6.5
+    This does not hold while a neighbour ends each session because of another message. The node then sends that message
+    alone, and does so for longer if the neighbour was full for longer.  [MS-MQQB] 3.1.6.5
 
     calm_ms: the time at which the last hindrance to messages was removed.
     """
@@ -178,8 +179,9 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
 
 
 def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """An idle session is cleaned up at the second check, because the first check finds that it was used.  [MS-MQQB]
-    3.1.6.2
+    """An idle session is closed at the second check after its last use.  [MS-MQQB] 3.1.6.2
+
+    The first check still finds that the session was used.
 
     calm_ms: the time at which the last hindrance to messages was removed.
     """

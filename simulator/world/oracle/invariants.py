@@ -118,7 +118,7 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
 
 
 def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is put into its destination's queue once, and a transactional message after all earlier ones."""
+    """A message is put into its destination's queue only once, and transactional messages are put there in order."""
     for message in messages:
         kind = message.kind
         if node.name != message.burst.target or kind.undeliverable:
@@ -209,9 +209,10 @@ def endings_have_reasons(
 def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
     """A dead letter is in the queue that its source chose, if the message ended at its source.
 
-    Otherwise, it is in the system's queue. A message without a transaction may have left its source, gone in a circle,
-    and ended at the source like a message in transit. The chosen queue is then unknown, because it does not travel with
-    the message. The dead letter of a message that the source's disk has lost is in the system's queue.
+    Otherwise, it is in the system's queue. There are two exceptions. A message without a transaction may have left its
+    source, come back in a circle, and ended there like a message in transit. The chosen queue is then unknown, because
+    it does not travel with the message. The dead letter of a message that the source's disk has lost is in the system's
+    queue.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -280,9 +281,9 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """When a node starts, it has all its queues except those that operators have deleted.
+    """When a node starts, it has all its queues except those that, as far as the operators know, are deleted.
 
-    It also has deleted queues that operators made again. All this is as far as the operators know.
+    A deleted queue that an operator made again is not among these exceptions.
     """
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
@@ -394,8 +395,9 @@ def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Gli
     """No message for a node is sent on a stranger's session, except acknowledgments of the stranger's own messages.
 
     Args:
-        end: the stranger's end.
-        mail_for: the node whose GUID the stranger presents; None if it also calls from that node's address.
+        end: the stranger's end of the connection.
+        mail_for: the node whose GUID the stranger presents; None if the stranger also has that node's address, and so
+            passes for the node.
     """
     if mail_for is None:
         return None
@@ -480,10 +482,12 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the previous message that its destination gets, and skips none that may still arrive.  3.1.7.1.3
+    """A message names as its predecessor the last earlier message that its destination gets.  3.1.7.1.3
 
-    passed: the messages of its sequence that are between the named previous message and itself.
-    named: the previous message; None if it is the first message of its sequence.
+    It skips no message that may still arrive.
+
+    passed: the messages of its sequence that are between the named predecessor and itself.
+    named: the named predecessor; None if the message is the first of its sequence.
     """
     message = ledger.messages[glimpse.identity]
     for other in passed:
@@ -550,7 +554,7 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one life, a node passes a message on once; a second time, only if the hop count is higher.
+    """In one life, a node passes a message on only once, unless it arrives again with a higher hop count.
 
     A message that arrives again with the same hop count is a duplicate, even if it is not for this node.  [MS-MQQB]
     3.1.5.8.1
@@ -665,7 +669,7 @@ def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) 
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
     """A session is closed only for reasons that a rule-abiding peer can cause.
 
-    The note about it gives the reason, as does the note about a refusal.
+    The note about a closed session gives the reason, as does the note about a refused message.
     """
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
@@ -701,9 +705,9 @@ def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, na
 
 
 def memory_is_bounded(node: WatchedNode) -> str | None:
-    """A node has only a window of each queue in memory, and holds no more than it may.
+    """However many messages are waiting, a node has only a window of each queue in memory.
 
-    This is so however many messages are waiting.
+    Everything else that it keeps in memory, such as held messages and remembered identifiers, is limited as well.
     """
     core, settings = node.core, node.settings
     if core is None:
@@ -743,12 +747,12 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
 
 
 def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
-    """A full disk does not keep a node from starting or continuing, unless another life of its store must begin."""
+    """A full disk does not keep a node from starting or continuing, unless its store must begin a new life."""
     return f"{node.name} ends: {error}"
 
 
 def reserves_last(node: WatchedNode, error: Exception) -> str:
-    """The reserve is enough for everything that makes room, for as long as disks are full in this world."""
+    """As long as disks are full in this world, the reserve is enough for everything that frees space."""
     return f"{node.name} waits for room: {error}"
 
 

@@ -82,7 +82,7 @@ class Ledger:
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, each as its node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """For each node, which public keys it knows, as key numbers keyed by the keys' owners."""
+        """For each node, the number of the public key that it knows of each other node, keyed by that other node."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
         """The owner of each encrypted session key, and the number of the key pair for which it was encrypted."""
         self.keys_withdrawn: set[str] = set()
@@ -302,7 +302,10 @@ class Ledger:
     # A store is hurt, or goes back
 
     def hurt(self, node: WatchedNode, store: Store) -> None:
-        """Record a restart with damaged messages. Each one is lost, or its source repeats it, or the log has it."""
+        """Record a restart with damaged messages.
+
+        Each of them is lost, is sent again by its source, or is still whole in the log.
+        """
         for key, hurt in list(node.disk.hurt.items()):
             queue, row = key >> POSITION_BITS, node.disk.row(key)
             assert row is not None, "what is hurt is there"

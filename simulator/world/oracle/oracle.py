@@ -172,7 +172,10 @@ class Oracle:
             self._reply(node, packet)
 
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
-        """Process the dead letters that leave their queue. They were recalled, because no application receives them."""
+        """Process the dead letters that leave their queue.
+
+        No application receives from that queue, so these letters were recalled.
+        """
         for first, last in writes.removals:
             if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
@@ -407,7 +410,7 @@ class Oracle:
 
 
 def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
-    """Return the packets that a removal concerns, from the disk and from the same batch."""
+    """Return the packets that a removal deletes: those on disk, and those that the same batch adds."""
     packets = [row.packet for row in node.disk.between(first, last)]
     return packets + [row.packet for row in writes.messages if first <= row.key <= last]
 

@@ -81,11 +81,14 @@ class WatchedNode:
     stored: set[bytes] = field(default_factory=set)
     """The identities of all messages that have ever been on the disk."""
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
-    """The hop counts of packets that arrived to be passed on, keyed by the identity and the body in their glimpses."""
-    came_at: dict[bytes, list[int]] = field(default_factory=dict)
-    """For each non-transactional message, when it arrived, if the node's history is short.
+    """The hop counts with which each packet to be passed on arrived.
 
-    A time is not in seconds here: it is how many messages of the same kind had arrived from the same sender.
+    A packet is known by the identity and the body in its glimpse.
+    """
+    came_at: dict[bytes, list[int]] = field(default_factory=dict)
+    """For each non-transactional message, its arrivals, if the node's history is short.
+
+    For each arrival, this has how many messages of the same kind had arrived from the same sender by then.
     """
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
     """The number of non-transactional messages that have arrived, keyed by sender and by whether they are
@@ -110,7 +113,9 @@ class WatchedNode:
     refused_sessions: set[int] = field(default_factory=set)
     """The sessions of this life that ended because the neighbour refused something."""
     refused_ms: int = 0
-    """The time at which a neighbour last refused something by closing the session, which stopped everything else."""
+    """The time at which a neighbour last refused something by closing the session, so that all other messages stopped,
+    too.
+    """
     paused: set[str] = field(default_factory=set)
     """The outgoing queues that an operator has paused."""
     was_held: bool = False
@@ -125,7 +130,7 @@ class WatchedNode:
     called: set[str] = field(default_factory=set)
     """The hosts to which the node has sent messages over connections that it opened, as far as its store knows."""
     has_met: bool = False
-    """Whether the node's store has ever had a message for the node itself. If so, it knows a sender."""
+    """Whether the node's store has ever had a message for the node itself, so that the node knows a sender."""
     was_put_back: bool = False
     """Whether the node's store was replaced by another one, and no life has begun since then."""
     queues_left: dict[str, bool] = field(default_factory=dict)

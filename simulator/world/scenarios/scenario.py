@@ -22,11 +22,11 @@ from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
 RESERVE_BYTES: Final = 12 << 10
-"""The size, in bytes, of a share of the reserve, without the room for the largest message."""
+"""The size, in bytes, of each of the SHARES parts of the reserve, apart from the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The size of a segment, in bytes. The whole log is as long as that of a real node.
+"""The size of a segment, in bytes. A real node's segments are larger, but their zeros would only take memory here.
 
-A real node's segments are longer, but their zeros would only take memory here.
+There are more segments than in a real node's log, so the whole log is equally long.
 """
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000

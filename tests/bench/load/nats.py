@@ -197,7 +197,7 @@ class Stretch:
     Args:
         body_bytes: the size of each body, in bytes; at least 8.
         window: the maximum number of unconfirmed messages.
-        first: the number of messages that the servers have already had.
+        first: how many messages the servers had before this stretch.
     """
 
     def __init__(

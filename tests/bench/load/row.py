@@ -2,7 +2,7 @@
 
 The applications share one process, this one, which is called the client. Like other applications, it takes processor
 time from the nodes, but it is not a node, so its time is counted separately. It keeps what it needs to check every
-message. As in a real application, no garbage collector goes through all of that again and again.
+message. As in a real application, the garbage collector does not scan all of that repeatedly.
 """
 
 from __future__ import annotations

@@ -35,10 +35,7 @@ RECEIVE_MIXED_MESSAGES: Final = 64
 """The maximum number of messages in one transaction, if it is not known how large the next ones are."""
 UNALTERED: Final = b""
 ALTERED: Final = b"altered"
-"""If all bodies are the same, this takes the place of the digest of an altered message.
-
-UNALTERED takes the place of the digest of any other message.
-"""
+"""The digest of an altered message, if all bodies are the same; the digest of any other message is UNALTERED."""
 
 
 class Message(Protocol):
@@ -98,8 +95,8 @@ class Traffic:
     Args:
         sender, receiver: the clients of the nodes at which the messages begin and end. The receiver's node is called
             `node`.
-        together: whether messages are handed over in one transaction for all queues. With several queues, this is
-            always done.
+        together: whether the messages of a request are one transaction, whatever their queues. With several queues,
+            they always are.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The packets that a reader yields, one by one, for a capture with losses.
 
-The packets of a scene are in the order in which they were sent: before its sender sent a packet, it had received or
-sent all earlier packets. So it is known what the sender of a packet may have received. It is also known whether the
-packet is *ahead*, that is, whether its sender may have received something that the capture does not show before it.
+The packets of a scene are in the order in which they were sent: the sender of a packet had already sent or received all
+earlier packets. So it is known what the sender of a packet may have received. It is also known whether the packet is
+*ahead*, that is, whether its sender may have received something that the capture does not show before it.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def copied(seen: SeenPacket, **changes: int | bool) -> SeenPacket:
 def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPacket]:
     """Return the packets that are not lost, renumbered.
 
-    The next packet in a direction reports the lost ones before it. A packet is ahead if its sender had received a lost
-    packet that no packet has reported yet.
+    Lost packets are reported by the next packet in their direction. Until then, packets in the other direction are
+    ahead, because their sender had received the lost ones.
     """
     gone = set(lost)
     untold: list[SeenPacket] = []
@@ -107,9 +107,9 @@ def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPack
 def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
     """Draw a capture of these packets as a reader may yield it.
 
-    It lacks some packets, may begin and end at any packet, and has one direction of a connection or both. If the reader
-    could not wait for data that a packet's sender had received, the packet comes too early and is ahead. Any other
-    packet may be ahead, too.
+    It lacks some packets, may begin and end at any packet, and has one direction of a connection or both. Some packets
+    come before data that their senders had received, as if the reader could not wait for that data; these packets are
+    ahead. Any other packet may be ahead, too.
     """
     places = range(len(packets))
     some = st.sets(st.sampled_from(places), max_size=6) if packets else st.just(set[int]())

@@ -149,7 +149,7 @@ def test_nothing_waits_long_for_a_side_that_is_not_in_the_capture() -> None:
 def test_a_copy_that_was_sent_again_does_not_wait_for_what_acknowledged_the_first() -> None:
     """A copy that was sent again does not wait for the data that acknowledged the first copy.
 
-    The first copy of the question is not in the capture. The second copy was sent when the answer was there.
+    The first copy of the question is not in the capture. The second copy was sent after the answer had arrived.
     """
     frames = said((Side.CLIENT, b"ask"), (Side.SERVER, b"answer"))
     copy = encode_frame(Segment(CLIENT, SERVER, 1, 7, ACK | PSH, 0xFFFF, b"", b"ask"), 9)

@@ -40,7 +40,7 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """Frames that only one place has give only a lower or an upper limit for the clocks' difference.
+    """If a frame was caught at only one place, it limits the clocks' difference in only one direction.
 
     One place has the client's bytes. The other has the acknowledgment of these bytes, which seems to have come first.
     """

@@ -62,7 +62,7 @@ def contents(told: Decoded) -> Counter[bytes]:
 
 
 def about_frames(told: Decoded) -> list[tuple[str, str]]:
-    """Return the findings about frames: the code, and the text without the ends of their connection."""
+    """Return the findings about frames: the code, and the text without the endpoints with which it begins."""
     found = [each for each in told.last if each.code in ("contradiction", "damaged-frame")]
     return [(each.code, each.text.partition(": ")[2]) for each in found]
 

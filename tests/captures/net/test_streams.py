@@ -24,7 +24,7 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 def in_time(*moments: list[bytes]) -> list[Frame]:
-    """Give the frames of each moment a time. The times begin at 1 µs and are a microsecond apart."""
+    """Return the frames with times: 1 µs for those of the first moment, and 1 µs more for each later moment."""
     return [Frame(number * 1000, frame) for number, frames in enumerate(moments, 1) for frame in frames]
 
 

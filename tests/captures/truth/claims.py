@@ -299,9 +299,9 @@ class Claims:
         return verdict(message.transaction is None and self.seen[finding.packet].time_ns > end_s * SECOND_NS)
 
     def unknown_sequence(self, finding: Finding, number: int) -> Verdict:
-        """Return whether the capture lacks all messages of that sequence.
+        """If a finding says that the capture has no message of a sequence, return whether this is true.
 
-        For other sentences, return whether they say that the capture may lack the message.
+        Otherwise, return whether the finding says that the capture may lack the message.
         """
         if "of which the capture has no message" not in finding.text:
             return verdict(LACKING.search(finding.text) is not None)

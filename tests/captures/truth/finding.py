@@ -82,7 +82,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
 def _look(
     truth: Truth, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
 ) -> None:
-    """Look for a breach of the whole capture in a damaged capture that has only these frames left."""
+    """Look for a breach in a damaged capture that has only these frames left; the whole capture shows the breach."""
     whole = truth.whole
     coverage = Coverage(whole, frames)
     there = [

@@ -23,7 +23,7 @@ from tests.captures.truth.whole import Coverage
 FOLLOWED: Final = 12
 """The number of messages that are followed in each capture."""
 RUNS: Final = 3
-"""The number of runs in which some captures are analyzed once more."""
+"""How many runs the second analysis of some captures is divided into."""
 SESSION_HEADER_BYTES: Final = 16
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
@@ -45,10 +45,10 @@ class Score:
     accused: the number of captures in which innocent senders are accused.
     false_faults: the number of faults of which they are accused.
     claims: the number of sentences in findings, --follow and stories.
-    false_claims, unchecked: the numbers of those that are false, and that are unchecked.
+    false_claims, unchecked: how many of these sentences are false, and how many are unchecked.
     there: the number of messages whose bytes are in the captures.
-    right: the number of those that are reported as in the whole capture.
-    not_known: the number of those that are reported in less detail, where a second world fits.
+    right: how many of these messages are reported as in the whole capture.
+    not_known: how many of them are rightly reported in less detail, because a second world (second.py) is possible.
     apart: the number of captures for which results differ: of decode and analyse, or of one run and several.
     complaints: what is wrong, and how often.
     """
@@ -197,7 +197,7 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
 def true_of(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
     """Return the true facts about a message.
 
-    OrderAcks may have said that it arrived before it was refused.
+    Before a message is refused, OrderAcks may have said that it has arrived.
     """
     facts = _facts(truth, coverage, known, whole)
     refusals = set(_refusals(truth, known))
@@ -222,7 +222,7 @@ def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
 
 
 def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: str) -> bool:
-    """Whether a second world fits, in which the unreported facts are different."""
+    """Whether a second world is possible in which the unreported facts are different."""
     lacking = _facts(truth, coverage, known, whole) - FACTS[told]
     is_unsaid = "said" in lacking
     for fact, sayers in (("refused", list(_refusals(truth, known))), ("said", known.said)):

@@ -162,8 +162,8 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
 def tells(truth: dict[int, Sight], sequence: tuple[Guid, TxSequenceId, int], number: int) -> bool:
     """Return whether an acknowledgment of a number covers a message of the same sequence.
 
-    The message is given by its place in the sequence. It is not covered if another message passes it over whose number
-    is at most the acknowledged one.
+    The message is given by its place in the sequence. It is not covered if another message, numbered at most as high as
+    the acknowledged one, passes over it.
     """
     return number >= sequence[2] and not any(
         header.previous_tx_sequence_number < sequence[2] < header.tx_sequence_number <= number

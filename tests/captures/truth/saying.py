@@ -90,9 +90,9 @@ def in_pieces(frames: Sequence[Frame], count: int) -> Series:
 
 
 def is_one_sniffers(series: Series) -> bool:
-    """Whether all files begin with the same interfaces, and one after another, as those of one sniffer do.
+    """Whether all files have the same interfaces, in the same order, and begin one after another.
 
-    A clock that is put back by an hour changes the order of the files.
+    The files of one sniffer do. A clock that is put back by an hour changes the order of the files.
     """
     orders = [tuple(dict.fromkeys(frame.interface.number for frame in file)) for file in series]
     begun_ns = [file[0].time_ns for file in series]
@@ -102,7 +102,8 @@ def is_one_sniffers(series: Series) -> bool:
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
     """Return the frames of all files, with their numbers, in the order in which `decode` shows them.
 
-    The interfaces of a file are in the order of their first frames; of a TAP's halves, the first one's clock is used.
+    The interfaces of a file are in the order of their first frames. For the two halves of a TAP, the clock of the first
+    half is used.
     """
     if len(files) == 1:
         places: dict[int, int] = {}

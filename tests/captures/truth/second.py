@@ -53,12 +53,12 @@ STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Return whether a world fits in which each of these packets was a different packet of the same size.
+    """Return whether a second world is possible in which each of these packets is a different one of the same size.
 
     Each packet may be a different message of the same sender. If the bytes that are left of a message show its source,
     all copies of the message are replaced by a different message of that source, on the same path. If they show
-    everything but the source, the copies are replaced by the message of a different sender. That sender used the same
-    number, on a path that is not in the capture.
+    everything but the source, the copies are replaced by a message with the same number from a different source. The
+    rest of that message's path is not in the capture.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -80,9 +80,9 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 def _in_place_of(
     truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
-    """Return packets that the copies of a message may have been instead.
+    """Return packets that could replace the copies of a message.
 
-    The result is empty if there is a copy that the bytes left of it do not allow to be replaced.
+    The result is empty if the remaining bytes of a copy do not allow another packet in its place.
     """
     others: dict[int, bytes] = {}
     for number in numbers:
@@ -94,10 +94,11 @@ def _in_place_of(
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
-    """Return whether a world fits in which the node that presented this GUID in handshakes was somebody else.
+    """Return whether a second world is possible in which another node was the one that presented this GUID in
+    handshakes.
 
-    A message that left that node without an earlier hop also shows who the node is. So in that world it came from
-    somebody else, too.
+    A message that left the node without an earlier hop also shows the node's identity. So in that world, the other node
+    sent a different message instead.
     """
     others = {}
     for number, sight in truth.sights.items():
@@ -121,10 +122,10 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
 
 
 def fits_beyond(truth: Truth, known: Known) -> bool:
-    """Return whether a world fits in which further frames, after all others, brought a message to its destination.
+    """Return whether a second world is possible in which further frames brought a message to its destination.
 
-    These frames use open connections. They start at the last node that had the message, and go to the destination
-    directly or through other nodes.
+    These frames come after all others, and use open connections. They start at the last node that had the message, and
+    go to the destination directly or through other nodes.
     """
     message = truth.sights[max(known.crossings)].message
     assert message is not None
@@ -147,14 +148,14 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Return whether a world fits in which, in lost frames, a later message passed this message over.
+    """Return whether a second world is possible in which a later message, in lost frames, passed over this message.
 
-    That was before the first acknowledgment that would cover this message. So no remaining acknowledgment is about this
-    message.
+    It did so before the first acknowledgment that would cover this message. So no remaining acknowledgment is about
+    this message.
 
-    The later message may have been sent again, unchanged except for the number of its predecessor. Then that was on
-    another session, or at least a second after all remaining copies of the two messages. Or the later message was new,
-    and a FinalAck had ended this message in lost frames.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
+    There are two possibilities. The later message was sent again, unchanged except for the number of its predecessor,
+    on another session or at least a second after all remaining copies of both messages. Or it was new, and a FinalAck
+    in lost frames had ended this message.  [MS-MQQB] 3.1.5.7, 3.1.6.5, 3.1.7.1.3
     """
     if known.sequence is None:
         return False
@@ -180,7 +181,7 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     ways = list(islice(_chains(truth, lost, ack.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
-        """Return the packets that replace lost ones, so that a later message was sent again on this path.
+        """Return packets that replace lost ones, and that carry a later message along this path.
 
         The result is empty if the later message does not fit.
         """
@@ -230,9 +231,10 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
 def _ended(
     truth: Truth, coverage: Coverage, known: Known, ack: UserMessage, lost: list[int], before: int
 ) -> dict[int, bytes]:
-    """Return the packets that replace lost ones, so that a FinalAck was sent.
+    """Return packets that replace lost ones, and that carry a FinalAck for the message to its source.
 
-    The FinalAck may have ended a message before a later packet was sent. The result is empty if no FinalAck fits.
+    They may have come before the packet with the number `before`, so that the message had ended by then. The result is
+    empty if no FinalAck fits.
     """
     assert known.sequence is not None
     origin, identifier, own = known.sequence
@@ -360,8 +362,9 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
 
 
 def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
-    """Return another message of the same sender, equally large and recoverable, that reports nothing; None if there is
-    none.
+    """Return another message of the same sender; None if there is none.
+
+    It has the same size, is recoverable if the original is, and does not report the outcome of a message.
 
     Args:
         message_id: set to make another message of the same source, on the same path; all copies must be given the same

@@ -73,11 +73,10 @@ class Stories(Claims):
         )
 
     def unseen(self, known: Known, text: str, *, ever: bool, some: bool) -> bool:
-        """Return whether the damaged capture lacks the arrivals of all named numbers; with `some`, those of some are
-        enough.
+        """Return whether the damaged capture lacks the arrivals of all named numbers or, with `some`, of at least one.
 
-        With `ever`, an arrival counts at any time; otherwise, only before that of this message. Packets of connections
-        with losses are read late, so their places alone do not show what came before.
+        An arrival counts only if it came before that of this message; with `ever`, it always counts. Packets of
+        connections with losses are read late, so their order in the capture is not enough to show what came before.
         """
         came, first = min(
             ((self.place[each], each) for each in known.arrivals if each in self.place), default=(0, 0)

@@ -96,9 +96,9 @@ class Whole:
         return Span(stream, start, start + len(segment.payload))
 
     def span_of(self, frame: Frame, segment: Segment) -> Span | None:
-        """Return the range of a stream's bytes that a frame has.
+        """Return the range of a stream's bytes that a frame of a damaged capture has.
 
-        The frame was made from a frame of this capture, and has that frame's number.
+        The frame has the number of the frame in this capture from which it was made.
         """
         span = self.of_frame.get(frame.number)
         return None if span is None else self._span(span.stream, segment)

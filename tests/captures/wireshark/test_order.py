@@ -30,7 +30,7 @@ from tests.examples import EVERY_PACKET, a_session_ack
 pytestmark = needs_tshark
 
 TWO_POINTS: Final = {"TAP", "TAP, two files", "at each host"}
-"""Kinds of damage that need interfaces of their own; here, all connections share those of one file."""
+"""Kinds of damage that need several interfaces; they are left out, because all connections here share one interface."""
 HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swapped"}
 """Kinds of damage that change hardly anything if there are few frames."""
 ROTATED: Final = {"rotated", "rotated, a file gone"}
@@ -44,7 +44,7 @@ SPOILT: Final = [
     *["begins late"] * 2,
 ]
 APART_S: Final = 10_000
-"""The seconds between two connections. No kind of damage puts a clock right by as much.
+"""The number of seconds between two connections. No kind of damage corrects a clock by that much.
 
 All connections have the same bytes and numbers, so two that appear at the same moment look like one that is translated.
 """
@@ -91,7 +91,10 @@ def written(path: Path, connections: list[list[Frame]]) -> Path:
 
 
 def by_decode(path: Path) -> dict[int, Said]:
-    """Return what `mqproto decode` reports about each connection, keyed by the number in the client's port."""
+    """Return what `mqproto decode` reports about each connection, keyed by the connection's number.
+
+    The client's port is FIRST_PORT plus that number.
+    """
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     for sight in sights(PacketReader(read_capture(path)), Analyst()):
         number = max(sight.seen.source.port, sight.seen.destination.port) - FIRST_PORT
@@ -107,7 +110,7 @@ def by_decode(path: Path) -> dict[int, Said]:
 def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said], int]:
     """Return what our dissector reports about each connection, and how many times bytes could not be identified.
 
-    The reports are keyed by the number in the client's port.
+    The reports are keyed by the connection's number, which the client's port shows.
     """
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     unknown = 0
@@ -122,7 +125,7 @@ def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said
 
 
 def packets_of(pdml: str) -> Iterator[tuple[int, Seen]]:
-    """Yield the packets that our dissector found, each with the number in the client's port."""
+    """Yield the packets that our dissector found, each with its connection's number, which the client's port shows."""
     for packet in ET.fromstring(pdml.translate(NO_XML)).iter("packet"):
         ports = [int(each.get("show", "")) for each in packet.iter("field") if each.get("name") == "tcp.port"]
         yield from ((max(ports) - FIRST_PORT, seen) for seen in seen_in(packet))

@@ -65,7 +65,10 @@ class Session:
     to_acknowledge: int = 0
     """UnackedReceivedMsgCount."""
     persisted: list[int] = field(default_factory=list)
-    """The numbers of recoverable messages that are on disk and not yet reported by RecoverableMsgAckFlags."""
+    """The number that this session gave to each recoverable message that is on disk.
+
+    Messages that RecoverableMsgAckFlags have already reported are left out.
+    """
     ack_started: float = inf
     ack_due: float = inf
     flags_due: float = inf

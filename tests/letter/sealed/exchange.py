@@ -57,7 +57,7 @@ USER: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE80
 USER_TEXT: Final = "S-1-5-21-3181267629-1039850806-3671500387-1000"
 BODY: Final = b"%s by %s: a body that takes more blocks than one, of whatever cipher"
 TAKES: Final = {"orders": "few", "notes": "acks"}
-"""For each queue, the second queue of the list when a message is sent to a list of two queues."""
+"""The queues to which messages are sent. For each, the second queue if a message is sent to a list of two queues."""
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
 TOO_LONG_S: Final = 60

@@ -52,10 +52,10 @@ for line in sys.stdin:
 
 
 class Death(trio.abc.Instrument):
-    """Ends the process as a kill would, after a given number of steps of its tasks.
+    """Ends the process as a kill would, once its tasks have taken a given number of steps.
 
-    With a delay, the process ends that much later. Without one, it ends after the next time that it sends something,
-    and before it hears the answer.
+    With a delay, the process ends that long after the last of these steps. Without one, it ends right after it next
+    sends something, before it hears the answer.
     """
 
     def __init__(self, steps: int, delay_s: float) -> None:

@@ -223,7 +223,10 @@ def dropping(frame: int, whole: int) -> bytes:
 
 
 def fragments(last: int) -> bytes:
-    """Return the story as a capture in which each frame with data is two fragments; `last` picks one, 2 has both."""
+    """Return the story as a capture in which each frame with data is split into two fragments.
+
+    If `last` is 2, the capture has both fragments of each; if it is 1, only the second one.
+    """
     file = io.BytesIO()
     with PcapngWriter(file) as writer:
         for frame in frames_of(correct()):

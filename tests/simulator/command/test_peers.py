@@ -310,7 +310,9 @@ async def test_explain_names_the_host_that_floods_a_node_and_its_command_blocks_
 
 
 async def test_queues_and_explain_answer_whatever_is_held(pair: Topology, tmp_path: Path) -> None:
-    """A neighbour, or a program at its address, has 20,000 queues made for queue managers that do not exist."""
+    """A neighbour, or a program at its address, makes a node create 20,000 queues for queue managers that do not
+    exist.
+    """
     count, listed = 20_000, 500
     shop = pair.nodes["shop"]
     made_up = b"".join(

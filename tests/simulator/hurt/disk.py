@@ -46,7 +46,7 @@ TROUBLES: Final = {
 DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
 """A SIGKILL between two calls that write, or within one of them after it has written whole pages of the file."""
 COUNTED: Final = 2**30
-"""A number of calls that no trial makes: all calls pass, and are counted."""
+"""More calls than any trial makes: all calls pass, and are counted."""
 
 
 def compiler() -> str | None:
@@ -78,8 +78,9 @@ class FailingDisk:
         os.close(file)
 
     def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
-        """From now on, let the first `passing` calls that change files whose paths begin with `begins` succeed; then
-        the trouble begins.
+        """From now on, count the calls that change files whose paths begin with `begins`.
+
+        The first `passing` of these calls succeed; then the trouble begins.
         """
         self._page[: ORDERS.size] = ORDERS.pack(
             1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)

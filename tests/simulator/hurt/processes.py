@@ -1,6 +1,6 @@
 """The nodes of system.py as `mqproto node` processes, with sockets; operators use the command.
 
-To leave messages waiting, the nodes that they would go to are ended.
+To leave messages waiting, the trial ends the nodes to which they would go.
 """
 
 from __future__ import annotations
@@ -383,9 +383,9 @@ def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -
 
 
 def _seen_without_log(path: Path) -> Seen:
-    """Return the content of a store's tables without SQLite's log.
+    """Return the content of a store's tables as they are without SQLite's log.
 
-    It differs from the content with the log: it is that of the store at another moment.
+    Without the log, the tables show the store at another moment than with it.
     """
     with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
         [(record,)] = db.execute("SELECT record FROM log").fetchall()

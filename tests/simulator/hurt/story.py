@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     kill_after: the number of commits and sends, since the process last started, after which it dies; None for an
         orderly end.
     waits: the places where messages are left waiting.
-    copies: whether a copy of an earlier moment is needed; node processes are ended for it.
+    copies: whether stores of an earlier moment are needed; node processes are ended so that their stores can be copied.
     copy_stopped: whether nodes are stopped for the copy; if not, they are killed.
     trouble, passing: the failure of `victim`'s disk, and the number of calls that pass before it.
     starts_anew: whether the node is started again in the meantime.

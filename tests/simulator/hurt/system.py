@@ -68,7 +68,7 @@ PLACES: Final = {
 CONSUMER: Final = 1
 CALM_MS: Final = 3_000
 QUIET: Final = 4
-"""How many periods of CALM_MS without a chunk on any wire show that nothing more will arrive."""
+"""After this many periods of CALM_MS without a chunk on any wire, nothing more will arrive."""
 CALMS: Final = 30
 
 
@@ -321,7 +321,7 @@ class System(Net):
 
 
 class _Hands:
-    """The hands with which one node carries out what it has decided."""
+    """Carries out what one node has decided."""
 
     def __init__(self, system: System, node: Node, store: Store) -> None:
         self._system = system

@@ -43,9 +43,9 @@ PATIENCE_S: Final = 90
 CALLS: Final = 1_000
 FLUSHES_AMONG_THEM: Final = 150
 CALLS_OF_PROCESSES: Final = 50
-"""The largest number of calls of each kind that a node's store usually makes in a trial.
+"""Like CALLS, the largest number of calls of each kind that a node's store usually makes in a trial.
 
-`CALLS_OF_PROCESSES` is smaller, because separate node processes send fewer messages.
+It is smaller than CALLS, because separate node processes send fewer messages.
 """
 REAL_EVERY: Final = 10
 

@@ -102,7 +102,7 @@ def run(*command: str) -> None:
 def walk(machines: dict[str, Machine]) -> None:
     """Type the commands of the README, and check that each prints what the README shows.
 
-    Identifiers differ each time: wherever one is shown, one must be printed, and the same one everywhere.
+    Identifiers differ each time: each identifier in the README stands for one printed identifier, the same everywhere.
 
     Raises:
         SystemExit: a command prints something else.

@@ -2,8 +2,9 @@
 
 PLANTED="doubled altered" python -m tests.simulator.rig.planted node destination ...
 
-A message's number decides what happens to it, so the same happens when the message is received again. Messages after a
-lost one may never arrive, so PLANTED can name the faults that messages have; by default, they have all of them.
+A message's number decides what happens to it, so the same happens when the message is received again. By default, there
+are messages with each of the first four faults. PLANTED chooses among these faults, because messages after a lost one
+may never arrive, and then their faults do not show.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ PLANTED = {
     "validate": ("altered", "lost"),
     "ends": ("lost",),
 }
-"""For each scenario, the faults of messages that are planted; it runs once for each string.
+"""The faults of messages that are planted in each scenario, which runs once for each string of faults.
 
 A scenario that is not listed runs once, with all faults. Messages after a lost one may not arrive, so a loss hides
 other faults.

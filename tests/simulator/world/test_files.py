@@ -444,7 +444,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("what", ["put back", "moved away"])
 def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:
-    """Each start is told about the life until it has begun; after that, no other life begins."""
+    """Until the new life has begun, each start is told to begin it; after that, no other life begins."""
     begun = Counter[bool]()
     for steps in count():
         files = new_files(steps)

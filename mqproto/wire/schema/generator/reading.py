@@ -167,8 +167,8 @@ class Reader(Writer):
     def slice(self, size: str, target: str) -> None:
         """Write code that takes `size` bytes after checking that they exist.
 
-        If the function needs none of these bytes, nothing is checked: the next part, or the last check, will find the
-        end.
+        If the function needs none of these bytes, they are not checked here. A later part, or the last check, notices
+        if the packet is too short.
         """
         if self.wanted is None:
             self.emit(f"stop = at + {size}")
@@ -278,7 +278,10 @@ class Reader(Writer):
             self.emit(f"    {otherwise}")
 
     def block(self, parts: list[tuple[Any, str]], scope: Scope) -> int | None:
-        """Write parts under a condition, with their checks and records. Return the residue after them."""
+        """Write parts under a condition, with their checks and records.
+
+        Return the offset after these parts, modulo 4; None if it is not known.
+        """
         outside, self.makes = self.makes, []
         residue = self.residue
         self.depth += 1
@@ -339,7 +342,10 @@ def reader(record: Record[Any]) -> Function:
 
 
 def checker(record: Record[Any]) -> Function:
-    """Return a function that makes no record, but raises one of REFUSALS if the one from `reader` would."""
+    """Return a function that makes no record, but refuses the same bytes as the function from `reader`.
+
+    For these bytes, it raises one of REFUSALS.
+    """
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -376,7 +382,7 @@ def finder(record: Record[Any], name: str) -> Function:
 
 @cache
 def items_reader(record: Record[Any]) -> Function:
-    """Return a function that reads `count` records from `at` on, and returns them and where they end.
+    """Return a function that reads `count` records from `at` on, and returns the records and their end.
 
     On a fault, the function raises one of REFUSALS. It may read fixed fields beyond the window's `end`; its caller
     checks where the records end.

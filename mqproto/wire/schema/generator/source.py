@@ -118,7 +118,7 @@ class Writer:
         return f"{prefix}{self.counter}"
 
     def packer(self, codes: str, verb: str, method: str) -> str:
-        """Return the name of a method of the `struct` that has this format."""
+        """Return the name of a constant that holds a method of the `Struct` for this format."""
         name = f"{verb}_{codes.removeprefix('<')}"
         self.constants[name] = f'Struct("{codes}").{method}'
         return name
@@ -199,7 +199,7 @@ class Writer:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def call(self, function: Callable[..., Any], operand: str) -> str:
-        """Return the Python source of a call of this function with a field."""
+        """Return the Python source for the result of this function, called with a field."""
         if function is len:
             return f"len({operand})"
         if function is wide_size or isinstance(function, EncodedSize):
@@ -263,7 +263,10 @@ def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
 
 
 def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, Any]]:
-    """Yield the cases of a choice, each with the Python test for it. The first test computes the number."""
+    """Yield the cases of a choice, each with the Python test for it.
+
+    The first test computes the number that selects the case.
+    """
     asked: set[int] = set()
     for word, case, keys in grouped(part):
         number = choice if asked else f"({choice} := {expression})"

@@ -39,7 +39,7 @@ _AS_BEFORE: Final = DROPS | {
     Waypoint.NOT_KEPT,
     Waypoint.RECALLED,
 }
-"""Waypoints after which a message is where it was before, or which concern another copy of it."""
+"""Waypoints that leave a message where it was, or that are about another copy of it."""
 _BAD: Final = frozenset(
     {
         Waypoint.REFUSED,

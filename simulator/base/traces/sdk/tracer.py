@@ -1,6 +1,7 @@
-"""Begins spans. Their number per second is limited.
+"""Begins spans, up to a limit per second.
 
-Otherwise only the senders would determine it, because they decide how many messages are sampled.
+Without the limit, the senders would determine how many spans there are, because they decide how many messages are
+sampled.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def remote(trace: Trace) -> SpanContext:
-    """Return the span context from which a message comes.
+    """Return the context of the span that a message's trace names.
 
     The headers are valid; a state that is not valid is left out.
     """

@@ -39,8 +39,8 @@ message, and nobody lists it.
 class Sent(NamedTuple):
     """A message that was answered with 200.
 
-    way: the name of the way in which the message is to end (ways.py). A message that only prepares for such a message
-        has another name.
+    way: the name of the way in which the message is to end (ways.py). A message that is sent only to prepare for
+        another one has a different name.
     text: the beginning of the message's body, which is different for each message.
     """
 

@@ -52,7 +52,7 @@ async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> End
 
 
 async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: None) -> EndsReport:
-    """Send a message on every way in one system, which is stopped at the end.
+    """Send a message for each way, all in one system, which is stopped at the end.
 
     Args:
         folder: the folder for stores, logs and the history, which stay there afterwards.

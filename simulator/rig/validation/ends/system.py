@@ -145,7 +145,10 @@ class System(EdgeRig):
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Record that a party has a message. A producer may be told about a message that a program already has."""
+        """Record that a party has a message, and list a message that comes to a second party.
+
+        A producer does not count as a second party, because it may be told about a message that a program already has.
+        """
         text = _text(body)
         if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
             self.lists.twice.append(f"{text} came to {before}, and then to {holder}")

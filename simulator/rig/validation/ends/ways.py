@@ -433,7 +433,7 @@ WAYS: Final = (
 )
 
 LATE: Final = ("too-late-for-its-queue", "too-late-to-be-received")
-"""The ways whose messages do not expire until some time has passed."""
+"""The ways whose messages expire, which takes some time."""
 PLAIN: Final = (
     "received-from-a-plain-queue",
     "purged-from-a-plain-queue",

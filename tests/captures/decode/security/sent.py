@@ -82,7 +82,7 @@ def over(message: UserMessage) -> UserMessage:
 
 
 def ring(*pairs: KeyPair, certificates: tuple[Certificate, ...] = ()) -> KeyRing:
-    """Return a key ring with these certificates and key pairs, whose files are named by their numbers.
+    """Return a key ring with these certificates and key pairs; the file of each pair is named by the pair's number.
 
     The newest pair comes first.
     """

@@ -115,9 +115,9 @@ def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> 
 
 
 def listening(*claims: tuple[str, str]) -> list[str]:
-    """Return the notes that come up if queue managers answer in turn at these addresses.
+    """Return the notes about identities if queue managers answer, one after another, at these addresses.
 
-    Each note is given with the handshake that it is about.
+    Each note is given with the number of the handshake that it is about.
     """
     scene = Scene()
     for name, place in claims:

@@ -104,7 +104,7 @@ def test_memory_that_a_packet_announces_is_a_finding() -> None:
     """This runs in a separate process, because the limit would be small compared to the memory that other tests use in
     this one.
 
-    100 MB is not a power of two: a count in which only one byte is not zero cannot announce exactly that size.
+    The limit, 100 MB, is not a power of two: no count with a single nonzero byte announces exactly that size.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         name = f"{planted.__name__}:preallocated"

@@ -134,7 +134,7 @@ def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
 
 
 def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
-    """Return the first `count` seeds of campaigns that soon tell enough lies that crash the peer.
+    """Return the first `count` seeds with which a campaign soon tells lies that crash the peer.
 
     At least `deadly_count` of the first twenty cases of such a campaign tell one of these lies. With other seeds, each
     campaign takes hundreds of cases. The seeds are searched for because every new lie changes the order of all lies.
