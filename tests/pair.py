@@ -115,7 +115,7 @@ class Wire:
 
 
 class Net:
-    """Nodes, keyed by name, wires between them, and a clock that only the test moves."""
+    """Nodes (keyed by name), the wires between them, and a clock that only the test moves."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}

@@ -423,7 +423,7 @@ class Sender(Alone):
         return news
 
     def withdraw(self, number: int, *, decided: bool = False) -> None:
-        """Let a message leave before its OrderAck."""
+        """Remove a message from its queue before its OrderAck."""
         self.sequence.withdraw(number, self.writes, decided=decided)
         self.commit_all()
 
@@ -433,7 +433,7 @@ class Sender(Alone):
         self.commit()
 
     def expire(self) -> list[tuple[TxSequenceId, int]]:
-        """Let expired messages leave, as the expiration timer does; return their sequences' identifiers and their
+        """Remove expired messages, as the expiration timer does; return their sequences' identifiers and their
         numbers.
         """
         endings = self.sequence.expired(self.now, self.writes)

@@ -1,8 +1,8 @@
 """Records the actions of each host for operators, even after the host has disconnected.
 
 [MS-MQQB] has no such records. `host_group` tells which addresses belong to one host. Each queue manager that has
-identified itself is counted separately, because several may share an address. Actions before a session is open count
-for the host.
+identified itself is counted separately, because several may share an address. Actions that precede
+a session are attributed to the host.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ NameArgument = Annotated[str, ARGUMENT, "A name for the token's owner: up to 64 
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, "The file of tokens that the gateway has as --tokens.", "--tokens"],
+    file: Annotated[Path, "The gateway's token file, as in its --tokens option.", "--tokens"],
     queues: Annotated[
         list[str] | None, "A queue that the token opens; repeatable, '*' for all.", "--queue", "-q"
     ] = None,
@@ -93,7 +93,7 @@ def make(
 
 
 @app.command()
-def show(file: Annotated[Path, ARGUMENT, "The file of tokens that the gateway has as --tokens."]) -> Printout:
+def show(file: Annotated[Path, ARGUMENT, "The gateway's token file, as in its --tokens option."]) -> Printout:
     """List the tokens, their owners, and the queues that they open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
@@ -121,7 +121,7 @@ def show(file: Annotated[Path, ARGUMENT, "The file of tokens that the gateway ha
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, "The file of tokens that the gateway has as --tokens.", "--tokens"],
+    file: Annotated[Path, "The gateway's token file, as in its --tokens option.", "--tokens"],
 ) -> int:
     """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:

@@ -48,7 +48,8 @@ def parser(
         value(exists=True),
     ] = None,
     corpus_out: Annotated[
-        Path | None, "A folder for initial packets, those that took a new path, and a dictionary for AFL++."
+        Path | None,
+        "A folder for the initial packets, the packets that took new paths, and a dictionary for AFL++.",
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[

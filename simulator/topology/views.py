@@ -27,8 +27,8 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
     The node finds its neighbours at the addresses in `detours`, and all other nodes at their own addresses.
 
     Args:
-        detours: the proxy's address for each pair (connecting node, its neighbour). The proxy must forward each
-            connection from the host that opened it (rig/network.py).
+        detours: the proxy's address for each pair (connecting node, its neighbour). The proxy must
+            forward each connection with the source address of the host that opened it (rig/network.py).
     """
 
     def seen(link: Link) -> Link:

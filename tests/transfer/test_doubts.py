@@ -291,7 +291,7 @@ def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
 
 @pytest.fixture
 def kept() -> Net:
-    """A net in which no message that was sent expires."""
+    """A net in which sent messages never expire."""
     return chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP))
 
 

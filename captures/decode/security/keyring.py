@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
     """What keys prove about one message; each field is None if it is unknown or does not apply.
 
     verified: whether the message's signature is confirmed by the certificate in the message, or by a key at hand.
-    signer: the name in the certificate that proves the signature, if that certificate or its issuer's is at hand;
+    signer: the signer's name, if the certificate that proves the signature, or its issuer's certificate, is at hand;
         otherwise the file of the key that proves it.
     signature, decryption: the result in words, with the reason if something is unknown.
     plain: the message's decrypted body, if it was encrypted.

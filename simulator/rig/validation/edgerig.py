@@ -86,7 +86,7 @@ class EdgeRig(Rig):
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:
-        """Receive, from these queues, the messages that triggers have given up. The triggers must have ended."""
+        """Receive from these queues the messages that triggers have given up on. The triggers must have ended."""
         failed: list[Failed] = []
         async with self.connect(DESTINATION) as client:
             for queue in queues:

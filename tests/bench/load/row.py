@@ -247,7 +247,7 @@ class Row:
 
 
 async def waiting(client: Client) -> int:
-    """Return the number of messages in a node's outgoing queues, including unacknowledged sent ones."""
+    """Return how many messages are in a node's outgoing queues, including sent ones without acknowledgment."""
     return sum(queue.waiting for queue in (await client.queues()).outgoing)
 
 

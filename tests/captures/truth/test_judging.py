@@ -176,7 +176,7 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
     heads = {truth.whole.packets[packet].frame: packet for packet in packets}
 
     def cut(size_bytes: int) -> Coverage:
-        """Keep `size_bytes` of each packet."""
+        """Keep only the first `size_bytes` bytes of each packet."""
         frames = []
         for frame in truth.whole.frames:
             place = spoil.placed(frame)

@@ -109,7 +109,7 @@ ASKS: Final[dict[str, dict[str, object]]] = {
 """The protection that our queues require."""
 
 Outcomes = dict[tuple[str, str, str], str]
-"""Outcomes, keyed by direction, wish and queue."""
+"""Outcomes, keyed by direction, requested protection and queue."""
 
 
 @dataclass

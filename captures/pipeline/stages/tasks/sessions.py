@@ -145,7 +145,7 @@ def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
 
 
 class Related:
-    """Takes packets of a bucket of connections, and sends each of them on once its relation is known.
+    """Takes the packets of one bucket of connections, and forwards each packet when its relation is known.
 
     Attributes:
         waiting: packets whose relations are not known yet, keyed by series.
