@@ -92,7 +92,7 @@ def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName 
     owner.
     """
     match name:
-        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if address != ".":
+        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if not _is_here(directory, address):
             known = {node.host for node in directory.nodes.values()}
             is_known = any(_same_host(host, address) for host in known) or (
                 name.protocol is Protocol.OS
@@ -114,9 +114,17 @@ def is_elsewhere(directory: KnownNodes, text: str) -> bool:
     """
     name = parse_queue_name(text)
     if isinstance(name, PathName):
-        known = {".", *(node.casefold() for node in directory.nodes)}
-        return name.computer.casefold() not in known
+        known = {node.casefold() for node in directory.nodes}
+        return not _is_here(directory, name.computer) and name.computer.casefold() not in known
     return elsewhere(directory, name) is not None
+
+
+def _is_here(directory: KnownNodes, computer: str) -> bool:
+    """Return whether a name means the node that is spoken to: a dot, or localhost unless a node has that name."""
+    return computer == "." or (
+        computer.casefold() == "localhost"
+        and not any("localhost" in (one.name.casefold(), one.host.casefold()) for one in directory.nodes.values())
+    )
 
 
 def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> ResolvedName:
@@ -129,8 +137,9 @@ def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
             if _may_be_made(node, name.local, at):
                 return ResolvedName(node, None, name, name.local.queue)
             found = _local(node, name.local)
-            # On any other computer, a dot would mean that computer.
-            direct = direct_name(PathName(found.node.name, *name.local)) if address == "." else name
+            # On any other computer, a dot or localhost would mean that computer.
+            is_here = _is_here(directory, address)
+            direct = direct_name(PathName(found.node.name, *name.local)) if is_here else name
             return replace(found, format_name=direct)
         case PrivateName(manager, identifier, journal):
             node = _owner(directory, manager)
@@ -218,11 +227,11 @@ def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
 
 
 def _computer(directory: KnownNodes, computer: str, at: str | None, path: PathName | None = None) -> Node:
-    if computer == ".":
+    if _is_here(directory, computer):
         if at is None and len(directory.nodes) > 1:
             names = ", ".join(directory.nodes)
             raise TopologyError(
-                f". is the node that is spoken to, and any of {names} may be; write the node's name"
+                f"{computer} is the node that is spoken to, and any of {names} may be; write the node's name"
             )
         return directory.node_named(at or next(iter(directory.nodes)))
     try:

@@ -28,6 +28,7 @@ from mqproto.simulator.topology import (
 from mqproto.simulator.topology.errors import nearest
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
+from mqproto.simulator.topology.resolve import is_elsewhere
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 THREE = load("three-node")
@@ -136,6 +137,8 @@ def test_the_proxy_of_a_link_is_dialled_from_its_first_node_only() -> None:
         (r"DIRECT=OS:destination\private$\notes", "destination", "notes", DirectName),
         (r"DIRECT=TCP:127.0.0.3\private$\notes", "destination", "notes", DirectName),
         (r"DIRECT=OS:.\replies", "sender", "replies", DirectName),
+        (r"DIRECT=OS:LocalHost\private$\replies", "sender", "replies", DirectName),
+        (r"localhost\private$\replies", "sender", "replies", PrivateName),
         (r".\system$;deadxact", "sender", None, MachineName),
         (r"destination\Journal$", "destination", None, MachineName),
         (r"destination\DeadXact", "destination", None, MachineName),
@@ -146,7 +149,8 @@ def test_what_a_person_types_is_found(text: str, node: str, queue: str | None, n
     assert found.node.name == node
     assert (found.queue.name if found.queue else None) == queue
     assert isinstance(found.format_name, name)
-    assert getattr(found.format_name, "address", None) != "."
+    assert getattr(found.format_name, "address", "").casefold() not in (".", "localhost")
+    assert not is_elsewhere(THREE, text)
     assert THREE.resolve(str(found.format_name)) == found
 
 
