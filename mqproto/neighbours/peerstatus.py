@@ -288,7 +288,8 @@ def _is_flood(did: Figures, everybody: Figures) -> bool:
         (did.messages, everybody.messages, FLOOD_MESSAGES),
         (did.size_bytes, everybody.size_bytes, FLOOD_BYTES),
     )
-    refused = did.refused + did.ended
+    # A host that this node calls in vain has done nothing.
+    refused = min(did.refused + did.ended, did.opened + did.messages)
     return (refused >= FLOOD_REFUSALS and 2 * refused > did.opened + did.messages) or any(
         mine >= least and 2 * mine > all_of_it for mine, all_of_it, least in more
     )

@@ -216,6 +216,7 @@ def test_what_it_began_and_what_waits_for_it_stands_beside_it() -> None:
         (Figures(messages=300, refused=160), True),
         (Figures(messages=300, refused=150), False),
         (Figures(opened=120, ended=FLOOD_REFUSALS), True),
+        (Figures(ended=300), False),
     ],
 )
 def test_a_host_that_does_far_more_or_is_mostly_refused_is_a_flood(
