@@ -161,7 +161,7 @@ def _parse(text: str) -> PathName:
     # Beyond ASCII, a change of case can change the length and even turn other text into a keyword.
     if not text.isascii():
         raise FormatNameError("a name has ASCII characters only")
-    if re.match(r"[A-Za-z]+\s*=", text):
+    if re.match(r"(?:(?:msmq\.)?formatname\s*:|[a-z]+\s*=)", text, re.IGNORECASE):
         raise FormatNameError("a path name is wanted here and this is a format name; write computer\\queue")
     computer, backslash, local = text.partition("\\")
     if not backslash:

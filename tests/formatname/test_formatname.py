@@ -297,7 +297,10 @@ def test_a_format_name_that_is_none_says_what_would_be_right(text: str, advice: 
         ("host\\", "a name is empty before or after a backslash; separate with single backslashes"),
         (r"host\q;", "nothing follows the semicolon; leave it out"),
         (r"host\q;a;b", "at most one ;SUBQUEUE or ;JOURNAL can follow a queue's name"),
-        (r"DIRECT=OS:h\q", r"a path name is wanted here and this is a format name; write computer\queue"),
+        *(
+            (text, r"a path name is wanted here and this is a format name; write computer\queue")
+            for text in (r"DIRECT=OS:h\q", r"FormatName:DIRECT=OS:.\q")
+        ),
     ],
 )
 def test_a_path_name_that_is_none_says_what_would_be_right(text: str, advice: str) -> None:
