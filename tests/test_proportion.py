@@ -58,7 +58,7 @@ LINES: Final = {
     "simulator/security": 400,
     "simulator/storage": 4_300,
     "simulator/testing": 300,
-    "simulator/topology": 1_750,
+    "simulator/topology": 1_800,
     "simulator/world": 6_350,
     "tests/.": 5_000,
     "tests/base": 350,

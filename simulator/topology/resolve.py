@@ -92,7 +92,9 @@ def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName 
     owner.
     """
     match name:
-        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if not _is_here(directory, address):
+        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if not _is_here(
+            directory, address
+        ):
             known = {node.host for node in directory.nodes.values()}
             is_known = any(_same_host(host, address) for host in known) or (
                 name.protocol is Protocol.OS
@@ -121,9 +123,10 @@ def is_elsewhere(directory: KnownNodes, text: str) -> bool:
 
 def _is_here(directory: KnownNodes, computer: str) -> bool:
     """Return whether a name means the node that is spoken to: a dot, or localhost unless a node has that name."""
-    return computer == "." or (
-        computer.casefold() == "localhost"
-        and not any("localhost" in (one.name.casefold(), one.host.casefold()) for one in directory.nodes.values())
+    if computer.casefold() != "localhost":
+        return computer == "."
+    return all(
+        "localhost" not in (one.name.casefold(), one.host.casefold()) for one in directory.nodes.values()
     )
 
 
