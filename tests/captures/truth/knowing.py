@@ -26,8 +26,8 @@ NEGATIVE: Final = 0x8000
 class Known:
     """What is known of one message; packets are given by their numbers in the whole capture.
 
-    towards: the queue manager that the message goes to; the null GUID for a direct name. Acknowledgments from others do
-        not count.
+    towards: the queue manager that the message goes to; the null GUID for a direct name, which leads to the end of its
+        hop. Acknowledgments from others do not count.
     crossings: the packets that carried the message, each with its hop.
     arrivals: the packets that brought the message to its destination.
     order_acks, final_acks, admin_acks: the packets that report the message's outcome.
@@ -56,7 +56,10 @@ class Known:
 
     def goes_to(self, sender: Guid) -> bool:
         """Return whether a queue manager may report that the message arrived.  [MS-MQQB] 3.1.1.6.2"""
-        return self.towards in (sender, NULL_GUID)
+        ends = {end for _, end in self.crossings.values()}
+        return self.towards == sender or (
+            self.towards == NULL_GUID and (sender in ends or any(isinstance(end, str) for end in ends))
+        )
 
 
 class Truth:
