@@ -90,7 +90,7 @@ SEGMENTS: Final = pa.schema(
 )
 """The columns of segments, with a row for each segment.
 
-offset: the place in the file of the record of the segment's frame.
+offset: where the record of the segment's frame begins in the file.
 frame: the number of that frame, counted from 1 over the file.
 time_ns: the time in nanoseconds since 1970, UTC; `time` is the same in whole microseconds.
 flags: the byte with FIN, SYN, RST, PSH and ACK.
@@ -325,8 +325,8 @@ READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the files that are in one offset but not in an earlier one.
 
-    A file is identified by its content before it was packed. So it is reported once, whatever its name, even if it is
-    packed, touched or moved. The offsets are in the checkpoint of the query, and leave out files that are gone from the
+    A file is identified by its unpacked content. So it is reported once, whatever its name, even if it is packed,
+    touched or moved. The offsets are in the checkpoint of the query, and leave out files that are gone from the
     folders.
     """
 

@@ -111,7 +111,7 @@ def pack(rows: pa.RecordBatch) -> pa.Buffer:
 
 
 def _own(column: pa.Array) -> pa.Array:
-    """Return a column whose dictionary has only the texts in use, not those of many other rows."""
+    """Return a column; if its dictionary has more texts than the column has rows, drop unused texts."""
     if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
         return column
     return column.dictionary_decode().dictionary_encode()
@@ -202,11 +202,11 @@ class Engine(ABC):
         """Run the tasks; return their results in order.
 
         Args:
-            stage: the name by which people know the work.
+            stage: the name of the work, as it is shown to people.
             function: picklable, and sent once with all the data that the tasks share. An exception that it raises ends
                 the stage.
-            tasks: the tasks by bucket. They must be small, because each is sent separately. The text of a task names
-                its subject in error messages. Results must be small, too; rows go through exchanges.
+            tasks: the tasks by bucket. They must be small, because each is sent separately. Error messages show
+                `str(task)`. Results must be small, too; rows go through exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
             again: an earlier stage that this one repeats. Rows from its tasks for the same buckets no longer count.
             puts: whether the tasks send rows to later stages; keeping these rows costs time.

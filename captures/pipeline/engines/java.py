@@ -4,8 +4,9 @@ The extra's runtime is trimmed: it lacks a module that Spark's launcher always a
 that module. A small program of ours starts such a runtime without that one argument.
 
 Spark's classes are mapped from an archive in the user's cache folder instead of being loaded one by one, which makes
-starts take half as long. Java itself keeps the archive: if it is missing, damaged or does not fit, Java writes a new
-one as it ends. It builds on an archive of Java's own classes, which trimmed runtimes lack and are given first.
+starts take half as long. Java itself keeps the archive: if it is missing or damaged, or does not match, Java writes a
+new one as it ends. The archive builds on another one, of Java's own classes. Trimmed runtimes lack that one, so we make
+it for them first.
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def archive_for(java: Java, spark_home: Path, cache: Path | None, *, make: bool = True) -> Archive | None:
-    """Return the archive of the classes of this Spark for this Java runtime; None if it can have none.
+    """Return the archive of this Spark's classes for this Java runtime; None if there cannot be one.
+
+    The result is also None if none exists yet and `make` is false.
 
     Args:
         cache: where archives are kept.

@@ -247,7 +247,10 @@ def _session(process: JavaProcess, master: str, folder: Path, log: Path) -> Spar
 
 
 def _stop_context() -> None:
-    """Stop Spark. If its Java is ending, or has ended, by itself, then this fails, and may warn."""
+    """Stop Spark, ignoring errors and warnings.
+
+    They occur if Spark's Java process is ending, or has ended, on its own.
+    """
     if (context := SparkContext._active_spark_context) is not None:
         with suppress(Exception), warnings.catch_warnings(action="ignore"):
             context.stop()

@@ -53,7 +53,10 @@ SENT: Final = pa.schema(
 )
 ROWS: Final = from_arrow_schema(SENT)
 BATCH_BYTES: Final = 4 << 20
-"""The largest number of bytes that Spark hands to Python at a time, and that a task's rows take in memory."""
+"""The largest number of bytes that Spark hands to Python at a time.
+
+It is also how many bytes of a task's rows are kept in memory; if there are more, they go to disk.
+"""
 SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     # The plan is final: reviewing it after its shuffle takes another job, which reads everything that was kept.

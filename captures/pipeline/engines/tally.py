@@ -28,11 +28,12 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 def reported(
     spark: SparkSession, stage: str, total: int, listener: Listener = nobody
 ) -> Iterator[Accumulator[int] | None]:
-    """Tell the listener the progress of the stage that runs in the block; yield what workers count finished tasks with.
+    """Tell the listener the progress of the stage in the block; yield the counter of finished tasks.
 
-    The workers' counts come back when a task ends. If a task ran twice, as after the loss of an executor, both runs may
-    count. The listener is told at the start of the stage, at the end, and a few times a second in between. Spark
-    Connect has no counters; with it, the listener is told only that the stage has begun, and that it is over.
+    Workers add to the counter, and their counts come back when a task ends. If a task ran twice, as after the loss of
+    an executor, both runs may count. The listener is told at the start of the stage, at the end, and a few times a
+    second in between. Spark Connect has no counters, so None is yielded; the listener is told only that the stage has
+    begun, and that it is over.
     """
     context = context_of(spark)
     if context is None:

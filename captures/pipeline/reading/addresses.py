@@ -30,8 +30,8 @@ class Addresses:
     series: the bucket for the fragments of the series.
     ranges: the bucket for range 0; those for other ranges follow.
     pairs: the first of `count` buckets for pairs of ends.
-    streams: the first of as many buckets for the streams of these pairs, after the buckets for the ranges of all
-        series.
+    streams: the first of `count` buckets for the streams of these pairs. They come after the buckets for the ranges of
+        all series.
     """
 
     series: int

@@ -181,10 +181,10 @@ def _octets(column: pa.LargeBinaryArray) -> tuple[pa.Buffer, Integers]:
 
 
 def pass_over_damaged(part: SegmentPart, copies: DamagedCopies) -> None:
-    """Remove the content of damaged segments of which there are intact copies, and of those that contradict others.
+    """Remove the content of damaged segments that have intact copies, and of contradictory segments.
 
     Args:
-        copies: what was found in earlier parts, some of whose segments may be in this part, too.
+        copies: the findings from earlier parts; some may be about segments of this part.
     """
     segments = part.segments
     row = np.flatnonzero((segments.size > 0) | (segments.flags & SYN != 0))

@@ -36,9 +36,10 @@ CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 KEPT_COUNT: Final = 1_024
 """The number of last frames whose content is kept, to recognize repetitions in the next file."""
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
-"""The silence, in nanoseconds, after which two ends count as parted.
+"""The silence, in nanoseconds, after which the connections between two ends count as over.
 
-It keeps the state of an endless capture from growing. If the ends speak again, that is another connection.
+This limit keeps the state of an endless capture from growing. Later segments between the same ends are another
+connection.
 """
 
 
@@ -52,8 +53,9 @@ class Growth:
     range_count: the number of all ranges.
     frames, rows, framed: the sums over all ranges, without rows that only the end reveals.
     totals: the totals of streams that are over.
-    waiting: packets that wait for fragments, as encoded by `kept`; None if none do.
-    halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
+    waiting: packets that wait for fragments, as encoded by `kept`; None if there are none.
+    halves: maps the number of an interface of a TAP to the interface that it is read as, as in
+        mqproto.captures.net.taps.
     translations: connections that repeat others behind address translation; only the last one for each pair of ends.
     crossings: the hosts between which these translations are, with counts, as in
         mqproto.captures.translation.Crossings.

@@ -171,7 +171,7 @@ class _Half:
             self._ends.append(count)
 
     def file_of_next(self) -> int:
-        """Return the place of the file of the next frame that comes out."""
+        """Return which file the next frame comes from, as an index into the files of both halves."""
         self._count += 1
         return self._first + bisect_left(self._ends, self._count)
 

@@ -150,10 +150,11 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
 
 
 def openings(pairs: Pairs, data: Data, first_number: int) -> list[TellingSegment]:
-    """Return the openings of a range, in the order of the capture; they show whether connections are the same.
+    """Return the openings of a range, in the order of the capture.
 
-    For each pair of ends, they are the first segment, the segments with a SYN, and the first segment with payload after
-    each of these.
+    They show which connections are translated copies of others. For each pair of ends, they are the first segment and
+    the segments with a SYN. After each of these, the first COMPARED_COUNT segments with at least PROOF_BYTES of payload
+    are also openings.
     """
     segments, by = pairs.segments, pairs.by_pair
     if not len(by):

@@ -159,11 +159,11 @@ def embedded(facts: Facts) -> str:
 
     A text is given as its place in `words`. Times are in µs since 1970.
 
-    marks: the message's security at a glance, in words that have a style; mostly empty.
-    security: the same in full; mostly empty.
+    marks: short remarks about the message's security, each with its style; usually empty.
+    security: the claims and proofs in full; usually empty.
     styles: how each outcome is shown.
     called: the names that people use for queues.
-    partial: whether some findings about messages are left out here.
+    partial: whether the JSON leaves out some findings about messages.
 
     The JSON may be put between script tags, because no text in it can end them.
     """

@@ -52,9 +52,9 @@ TEXTS: Final = "body_texts"
 KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
-"""The last of the keys of the tables' state, which are defined here from SERIES on.
+"""The last key of the tables' state; SERIES is the first.
 
-In order, the keys have these values:
+From SERIES to JUDGED, the keys have these values:
 
 1. Each series' `Known`, by name.
 2. Whether packets have the texts of bodies.

@@ -31,8 +31,8 @@ class Known:
 
     files: the paths of the files, keyed by fingerprint.
     origins: values that identify the files if they have been packed since then.
-    packets: the series' parts of the table of packets: name, number of rows, and number of packets of each. The last
-        part is `end`.
+    packets: the series' parts of the table of packets. For each part, they are its name, its number of rows, and its
+        number of packets. The last part is `end`.
     end: the part with rows that only the end of the series reveals; "" if there is none.
     captures: the series' parts of the table of captures.
     streams, open_streams: the series' parts of the table of streams: for streams that are over, and for streams that
@@ -42,9 +42,9 @@ class Known:
     growth, connections: the files with the Growth and the connections of the series.
     open_pairs: the files with open pairs.
     one_way: whether the first frames have only one direction of each connection.
-    halves: the series that are joined in this one, as the halves of a TAP.
+    halves: if this series joins the two halves of a TAP, the series that are the halves.
     translated: texts about connections that repeat others behind address translation.
-    conflicts: texts about frames that contradict one another, each after the code of its finding.
+    conflicts: findings about frames that contradict one another, each as its code and its text.
     """
 
     files: dict[str, str] = field(default_factory=dict)

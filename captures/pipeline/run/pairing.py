@@ -127,7 +127,7 @@ def _name_of(one: str, other: str) -> str:
 
 
 def _free(name: str, known: Mapping[str, Known]) -> str:
-    """Return a name that is not taken: this one, or one with a number if this name is known.
+    """Return a name that is not taken: `name` itself or, if it is known, `name` with a number.
 
     A known name belongs to halves whose files are gone.
     """

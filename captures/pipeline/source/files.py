@@ -230,7 +230,10 @@ def look_at(path: str) -> CaptureFile:
 
 
 def frames_in(path: str, dropped: Dropped | None = None) -> Iterator[Frame]:
-    """Yield the frames of a file or an object, one by one; `dropped` takes what it says about dropped ones.
+    """Yield the frames of a file or an object, one by one.
+
+    Args:
+        dropped: records what the file says about dropped frames, if given.
 
     Raises:
         CaptureError: the file is damaged; all frames before the damage have been yielded.

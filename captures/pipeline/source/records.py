@@ -417,10 +417,10 @@ class _BlockWalker:
         raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
 
     def _drop(self, frames: _Blocks, ids: Integers, counts: Integers) -> None:
-        """Count the frames that blocks say were dropped, as the reader does.
+        """Count the dropped frames that blocks report, in the same way as the reader.
 
         Args:
-            counts: the rows of frames with an option that counts them, and the place of the option.
+            counts: for each option that counts dropped frames, the row of its frame, and the place of the option.
         """
         some = counts[(frames.word(counts[:, 1] + 4) | frames.word(counts[:, 1] + 8)) != 0]
         for row, at in some.tolist():

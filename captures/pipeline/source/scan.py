@@ -1,9 +1,9 @@
-"""Cuts a capture into ranges that tasks read each by itself, from record to record.
+"""Cuts a capture into ranges, each of which a task can read by itself, from record to record.
 
 Only a record tells where the next one begins, so one task goes through a whole file. It looks only at the heads of
 records: 0.3 µs for each, where all tables together take 20 µs for a packet. Several tasks could do this only if they
-searched for records in the middle of a file. That was tried before, and needed proofs and repetitions: a frame may
-contain bytes that look like records.
+searched for records in the middle of a file. That was tried before. It took proofs and repeated work, because a frame
+may contain bytes that look like records.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ COVERED: Final = "Covered"
 Like an OrderAck, such a FinalAck confirms the messages before it.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 """
 PASSED: Final = "Passed"
-"""The kind of a row of CONFIRMATIONS that withdraws others.
+"""The kind of a row of CONFIRMATIONS that withdraws the confirmation of a message.
 
-It comes from a later message that passed this one over, and that was read after the OrderAck that had confirmed this
-one. Packets of connections with losses are read late.
+It comes from a later message that passed over the confirmed one, but was read after the OrderAck:
+packets of connections with losses are read late.
 """
 SEQUENCES: Final = messages.SEQUENCES.schema
 SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema
@@ -59,14 +59,15 @@ CONFIRMATIONS: Final = pa.schema(
         ("ended", INTEGER),
     ]
 )
-"""An OrderAck for one message, or its equivalent, as a row that joins those of `subjects.keyed` and has the same
-columns.
+"""An OrderAck for one message, or its equivalent, as a row.
+
+The row joins those of `subjects.keyed`, and has the same columns.
 
 kind: OrderAck, COVERED or PASSED.
-sequence_number: the acknowledged number, or that of the message that passed this one over.
-connection: null if packets that the acknowledgment's sender had by then may come later.
-unseen: the first numbers of the last gaps up to the acknowledged number. The messages in these gaps had not been seen
-    by then.
+sequence_number: the acknowledged number; for PASSED, the number of the message that passed over the confirmed one.
+connection: null if the acknowledgment's sender may have received packets that the captures show only later.
+unseen: the first number of each of the last gaps up to the acknowledged number. The messages in these gaps had not been
+    seen when the acknowledgment came.
 ended: how many messages before the acknowledged one had a FinalAck.
 """
 

@@ -91,7 +91,7 @@ def encoded(thing: object) -> bytes:
     things: list[Any] = []
 
     def value(each: Any) -> Any:
-        """Return a plain value as it is, what never changes with its contents, and any other object by its place."""
+        """Return a plain value as it is, an immutable one with its contents, and others by place."""
         kind: Any = type(each)
         if kind in PLAIN:
             return each
@@ -107,7 +107,10 @@ def encoded(thing: object) -> bytes:
         return [place]
 
     def column(held: Iterable[Any]) -> Any:
-        """Return the values of some objects; there may be a million tuples of numbers, which need no other form."""
+        """Return the values of some objects; tuples of equal size are joined into one flat list.
+
+        There may be a million tuples of numbers.
+        """
         some = [*held]
         if {*map(type, some)} == {tuple} and some[0] and len({*map(len, some)}) == 1:
             return {"width": len(some[0]), "flat": column(chain.from_iterable(some))}

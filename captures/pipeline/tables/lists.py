@@ -80,7 +80,7 @@ def records(kind: type[N], batch: pa.RecordBatch, /, **made: Iterable[Any]) -> I
 
 
 def coded(rows: pa.Table) -> pa.Table:
-    """Return the rows with those string columns whose values repeat as CODED."""
+    """Return the rows, with the string columns that REPEATED names converted to CODED."""
     return rows.cast(pa.schema([(field.name, type_of(field.name, field.type)) for field in rows.schema]))
 
 

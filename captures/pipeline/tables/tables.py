@@ -45,7 +45,7 @@ version_of: Final = cache(version)
 LEFT_S: Final = 24 * 3_600
 """The age, in seconds, above which an unnamed file in remote tables counts as left over.
 
-Whether tasks are running there cannot be seen.
+Nothing shows whether the tasks that write remote tables are still running.
 """
 
 
@@ -247,7 +247,7 @@ class Tables:
         return names if self.row is None else names | {self.row.state}
 
     def _restore(self, table: str) -> None:
-        """Restore the version of a table that counts, so that it is the last version.
+        """Restore a table to the version that counts, which becomes its last version.
 
         This is for readers that know nothing about runs.
         """

@@ -80,7 +80,7 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
 def python_without(folder: Path, program: Path) -> Path:
     """Return the path of a Python interpreter for which a folder exists, but is empty.
 
-    So that Python finds the folder's package by its name, but without any content.
+    Python then finds the folder's package by its name, but the package has no content.
     """
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     apart = ["unshare", "--mount", *as_root, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]

@@ -58,7 +58,7 @@ def conversations(
     """Draw one connection, whole and in order.
 
     Args:
-        begun: whether the connection has its handshake; None draws this, too.
+        begun: whether the connection has its handshake; None means that this is drawn, too.
         said: the packets of both sides.
     """
     talk = TcpConversation(

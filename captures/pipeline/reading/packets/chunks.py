@@ -117,7 +117,7 @@ def from_segments(segments: Segments, data: Data, rows: Integers, *, ahead: bool
 
     Args:
         rows: rows of `segments`, in the order in which their bytes should be.
-        ahead: whether all of these chunks are ahead.
+        ahead: the value of `ahead` for all of these chunks, as in mqproto.captures.net.direction.Chunk.
     """
     number = segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)

@@ -1,8 +1,8 @@
 """Cuts the chunks of many streams into packets.
 
 Where nothing is wrong, this is done for all chunks at once; elsewhere, mqproto.captures.framing does it. A packet is
-identified by its place and its size; everything else about it is looked up in the chunks with its first and its last
-byte.
+identified by its place and its size. Everything else about the packet is looked up in the chunk that has its first
+byte, and in the chunk that has its last byte.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ _HEAD: Final = np.dtype(
 
 @dataclass(slots=True)
 class Packets:
-    """Packets, one per row, in the order in which they became readable, and heads of bytes that begin no packet.
+    """Packets, one per row, in the order in which they became readable.
+
+    Some rows are not packets: they have the first bytes of a part that does not begin with a packet.
 
     The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket, except these:
 
@@ -298,7 +300,7 @@ class _Cutter:
         )
 
     def _cut_in_step(self, place: int, run: Run, row: int) -> int:
-        """Take chunks from `row` on, which begins with a packet; return the row after them."""
+        """Take chunks from row `row` on, where a packet begins; return the row after them."""
         chunks, framing = self._chunks, run.framing
         end = min(int(self._heads.next_odd[row]), run.end)
         if end > row:

@@ -128,7 +128,7 @@ class Flows:
                 connection.forget(last - kept_count)
 
     def decide(self) -> Packets:
-        """Treat waiting segments as if no more frames came, so that none of these segments has been overtaken."""
+        """Read the waiting segments now, as if no more frames came."""
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
             if any(connection.waiting for connection in pair.known):
@@ -217,7 +217,10 @@ def _ends(part: SegmentPart, row: int) -> Ends:
 
 
 def _first(part: SegmentPart, row: int) -> tuple[int, Segment]:
-    """Return the number of a connection's first frame, and as much of its segment as is needed to begin."""
+    """Return the number of a connection's first frame, and that frame's segment.
+
+    The segment has only the fields that are needed to create a Connection.
+    """
     segments = part.segments
     source, destination = segments.ends[segments.source[row]], segments.ends[segments.destination[row]]
     segment = Segment(

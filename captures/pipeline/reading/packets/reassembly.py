@@ -92,7 +92,10 @@ class Epoch:
 
 
 def give_way(leaving: Sequence[tuple[Epoch, list[Arrival]]], readable: int) -> None:
-    """Add what waited in connections; it is read before the content of the frame that ends the waiting."""
+    """Add the chunks that waited in connections.
+
+    They are read before the content of the frame that ends the wait.
+    """
     order = -sum(len(arrivals) for _, arrivals in leaving)
     for epoch, arrivals in leaving:
         epoch.add_arrivals(arrivals, readable, order)
@@ -185,7 +188,10 @@ def decided(known: Sequence[Connection]) -> list[Epoch]:
 def _resumed(
     known: Sequence[Connection],
 ) -> tuple[deque[Caught], dict[int, Frame | None], list[Epoch]]:
-    """Return what waits in the connections of a pair, what of it is passed over, and those that have read any."""
+    """Take the waiting segments out of the connections of a pair.
+
+    Return these segments, the frames to pass over, keyed by number, and the connections that have streams.
+    """
     waiting: deque[Caught] = deque()
     passed: dict[int, Frame | None] = {}
     for connection in known:
@@ -215,7 +221,10 @@ def _read_next(
     *,
     apart: bool,
 ) -> list[Epoch]:
-    """Take the first waiting segment, or the one that begins its side; return the connections that this ends."""
+    """Take the first waiting segment; return the connections that it ends.
+
+    If the sender's data begins with a later waiting segment, take that one instead.
+    """
     number = waiting[0][0].number
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
     if place:
@@ -412,7 +421,7 @@ class Pairs:
 
 
 class _Said:
-    """The acknowledgments that each direction sends to the other, where segments simply follow one another.
+    """The acknowledgments that directions send each other, where segments simply follow one another.
 
     Rows are in the order of directions, each of which is a `place`.
 
@@ -424,9 +433,9 @@ class _Said:
         from_start: for each direction, whether it begins with a SYN.
 
     Attributes:
-        is_odd: for each row, whether one of these holds. Its payload acknowledges more than the other direction has
-            reached; its number is far away; or it answers a missing SYN. Before its first segment, the other direction
-            counts as having reached the first acknowledged number.
+        is_odd: for each row, whether its acknowledgment number is odd: it is far from what the other direction has
+            reached, comes with payload and is beyond that, or answers a missing SYN. Before its first segment, the
+            other direction counts as having reached the first acknowledged number.
         is_beyond: for each row, whether it acknowledges more than the other direction has reached.
     """
 

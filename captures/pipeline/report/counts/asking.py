@@ -114,14 +114,14 @@ def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict
 def courses(
     connection: DuckDBPyConnection, steps: Steps, things: int, went: str, /, **values: Any
 ) -> list[tuple[Spread, Course]]:
-    """Return the spread of the durations of each thing, and their course over time.
+    """Return the spread of each thing's durations, and their course over time.
 
-    Things are numbered from 0 to `things` - 1.
+    Things, such as queues or hops, are numbered from 0 to `things` - 1.
 
     Args:
         went: rows of `thing`, with `began_ns` and, if it is known, `took_ns`. If `waits` is true, a message waits from
-            `began_ns` on; `until_ns` is when that wait ended, if it did. Times outside the steps count in the nearest
-            step.
+            `began_ns` until `until_ns`, or to the end if `until_ns` is null. Times outside the steps count in the
+            nearest step.
     """
     values["steps"] = steps._asdict()
     _count(connection, f"select *, step_of(began_ns, $steps) as step from ({went})", values)

@@ -19,9 +19,9 @@ EMBEDDED_LIMIT: Final = 5_000
 """The maximum number of messages that the page lets readers look up, at about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""The page holds all messages only if there are no more arrivals than this many times its limit.
+"""The maximum ratio of arrivals to the limit for messages, such as EMBEDDED_LIMIT.
 
-The limit is for the number of messages, such as EMBEDDED_LIMIT. HOPS_EACH is the same for hops. Nothing else keeps the
+If there are more arrivals, the page does not hold all messages. HOPS_EACH is the same for hops. Nothing else keeps the
 text for each message short.
 """
 KEPT: Final = 400

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def quality(connection: DuckDBPyConnection) -> Points:
-    """Return all capture points: those with MSMQ streams, and the only point of a series that has none.
+    """Return all capture points with MSMQ streams, and one point for each series without such streams.
 
     A point's frames are those of all files of its series: the table of captures does not count them by interface.
     """

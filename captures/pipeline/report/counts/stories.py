@@ -63,7 +63,7 @@ class Evidence:
     lossy: frozenset[str] = frozenset()
 
     def is_lossy(self, row: Row) -> bool:
-        """Whether the captures lack something where a message was seen."""
+        """Whether a series in which a message was seen has losses."""
         return any(hop["series"] in self.lossy for hop in (row, *self.ways[row["message"]]))
 
 
@@ -245,13 +245,14 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 
 
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row], list[Row]]:
-    """Return the destination of a message, the gaps that made it hold the message, and those that were never filled.
+    """Return the destination of a message, and the gaps that made the destination hold the message.
 
-    [MS-MQQB] 3.1.5.8.6
+    Also return those of the gaps that were never filled.  [MS-MQQB] 3.1.5.8.6
 
-    An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, seen or not. The
-    unseen ones then held nothing up in the end. Connections with losses are read later than others. So a gap counts
-    only if it was open both in the order of times and in the order of packets.
+    An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, even those that the
+    captures do not show. With such an acknowledgment, a gap that was never filled does not count. Connections with
+    losses are read later than others. So a gap counts only if it was still open when the message arrived, both by time
+    and by the order of packets.
     """
     is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
@@ -273,7 +274,7 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row], l
 
 
 def _lacking(gap: Row, came: list[tuple[int, int]], by_ns: float = inf) -> Iterator[Row]:
-    """Yield the parts of a gap whose messages had not come by then, on any hop."""
+    """Yield the parts of a gap whose messages had not come by `by_ns`, on any hop."""
     first, end = gap["first_number"], gap["last_number"] + 1
     for number, time_ns in (*came[bisect_left(came, (first,)) : bisect_left(came, (end,))], (end, 0)):
         if time_ns <= by_ns:

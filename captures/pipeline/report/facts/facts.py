@@ -25,7 +25,7 @@ class Captured:
     shown: the first files, as CAPTURES has them.
     reasons: the number of other frames of each kind.
     damaged: the number of files that are not captures, or are incomplete.
-    lacking: the first texts about what captures as a whole lack.
+    lacking: the texts of the first findings about damaged captures and missing frames.
     first_ns, last_ns: the first and the last time of all frames; None if there are none.
     """
 
@@ -168,7 +168,7 @@ class Queue:
     confirmed: times until the OrderAck.
     ended: the number of messages that arrived.
     failed: the number of messages that were refused or expired. The end of all other messages was not seen.
-    oldest_ns: the time from the first sight of the oldest of these others to the end of the captures.
+    oldest_ns: the age of the oldest message whose end was not seen, from its first sight to the end of the captures.
     hosts: the queue managers at the ends of the first routes.
     course: the course of `arrived`, or of `confirmed` if `arrived` is empty; it also counts messages whose end was not
         seen.
@@ -388,10 +388,10 @@ class Sequences:
 class Example:
     """One finding, and the packet that it is about.
 
-    number, place, time_ns, message: describe that packet. They are None if the finding is about no packet; `message` is
-        also None if the packet carries no message.
-    others: the places of the other packets on which the finding rests, as far as these were requested, keyed by their
-        numbers.
+    number, place, time_ns, message: describe that packet. They are None if the finding is not about a packet; `message`
+        is also None if the packet does not carry a message.
+    others: the places of the other packets that support the finding, keyed by packet number; only those that were
+        requested.
     """
 
     text: str

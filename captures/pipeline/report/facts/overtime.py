@@ -73,9 +73,9 @@ def slow_level_ns(course: Course) -> int:
 
 
 def waiting_since_ns(course: Course) -> int | None:
-    """Return the time from which on messages have been waiting at the end of every step.
+    """Return the time since which messages have been waiting at the end of every step.
 
-    Return None if none wait at the end of the last step.
+    Return None if no messages wait at the end of the last step.
     """
     empty = [step for step, count in enumerate(course.waiting) if count <= 0]
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
@@ -84,7 +84,7 @@ def waiting_since_ns(course: Course) -> int | None:
 
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
-    """Yield a course in words: when it was slow, and from when on messages have been waiting."""
+    """Yield a course in words: when it was slow, when it was slowest, and how many messages waited."""
     yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])

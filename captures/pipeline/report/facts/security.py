@@ -127,7 +127,7 @@ class Security:
     claimed: the messages whose header names a sender, but which have no signature.
     signed, encrypted: the messages with a signature, and those with encryption.
     both, bare: the messages with both, and those with neither.
-    unknown: the messages that the capture cut short, so that nobody can tell.
+    unknown: the messages that the capture cut short, so that their protection is unknown.
     holding, failing: the messages with a valid signature, and those with an invalid one.
     proved: the messages with a valid signature of an identified signer.
     opened: the messages with a decrypted body.

@@ -72,8 +72,8 @@ class ClockStage:
     Its only result is `pairs`, at the end.
 
     Args:
-        lossless: tells whether a series has no gap at all. If it has one, a message may be missing even though a later
-            copy of it is there.
+        lossless: tells whether a series is free of gaps. If it is not, the first copy of a message may be missing
+            although a later copy is present.
     """
 
     def __init__(self, lossless: Callable[[str], bool] = lambda _: True) -> None:
@@ -257,7 +257,7 @@ def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
 def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
     """Return, for each point, the points that can be compared with it, and how far it is behind them.
 
-    The time by which it is behind another point is given at times on the other point's clock.
+    How far a point is behind another one is given at times on that other point's clock.
     """
     ways: dict[Pair, dict[Hop, tuple[int, Bounds]]] = defaultdict(dict)
     spans: dict[Place, tuple[int, int]] = {}

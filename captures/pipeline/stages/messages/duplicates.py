@@ -58,8 +58,8 @@ class _Known:
     completed_by: the packet, in this run, with which the receiver answered.
     completed_on: the series and connection of that packet.
     is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
-    elsewhere_ns: for each point, the latest times at which the receiver may have answered as other points saw it, in
-        order.
+    elsewhere_ns: for each point, the times of the receiver's answers that other points saw, in rising order. Each is as
+        late as the uncertainty of the clocks allows.
     """
 
     at: int = 0
@@ -195,8 +195,8 @@ class DuplicateStage:
         """Return the arrivals at one queue manager in order.
 
         Frames that one point captured in one file are in the order of the file; others are ordered by time. A hop's
-        arrivals are taken from the point that saw the most of them. If several points did, the one that saw the most
-        answers is used.
+        arrivals are taken from the point that saw the most of them. If several points saw equally many, the one that
+        saw the most answers is used.
         """
         if len(arrivals) == 1:  # Nearly always.
             return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]

@@ -425,11 +425,11 @@ class HistoryStage:
     def _why_unknown(self, hops: list[_Hop]) -> str | None:
         """Return why a message whose arrival was not seen may have arrived anyway.
 
-        Return None if the captures would show its arrival. Every queue manager that held it may have sent it on, if the
-        captures lack some of that queue manager's packets. It may have held the message earlier than the captures show,
-        as early as the message was written. If the captures began after a connection did, messages written earlier may
-        have crossed already. A loss must have room for the message, and a SessionHeader may add to the message's size
-        on one hop but not on another.
+        Return None if the captures would show its arrival. Each queue manager that held the message may have sent it
+        on, if the captures lack some of that queue manager's packets. It may have held the message since the message
+        was written, which is earlier than the captures show. If a connection is older than the captures, messages
+        written before the captures began may already have crossed it. A loss counts only if it has room for the
+        message. A SessionHeader may add to the message's size on one hop but not on another.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN

@@ -73,7 +73,7 @@ class JourneyStage:
 def _late(messages: Messages) -> Integers:
     """Return those crossings of straight messages that may have been too late.
 
-    They came after the message's time to reach its queue was over, by the clock of the capture.
+    By the clock of the capture, they came after the message's TimeToReachQueue had run out.
     """
     every = messages.straight.crossings
     rows = messages.rows.select(("time_ns", "sent_time_s", "time_to_reach_queue_s", "delivery"))

@@ -106,8 +106,7 @@ class SequenceCount:
     """The counts of a sequence.
 
     place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
-    order_rows: the OrderAcks for the highest numbers, and the OrderAcks for the numbers before those that passed others
-        over.
+    order_rows: the OrderAcks for the highest numbers, and the last ones before each number that passes over others.
     finals: the rows for CONFIRMATIONS of positive FinalAcks, keyed by their numbers, the lowest first. They are the
         highest FinalAck, and the highest one before each number that passes over others.
     unseen: numbers that no OrderAck covers yet.
@@ -117,8 +116,8 @@ class SequenceCount:
     proved: the last numbers that an OrderAck proved, kept because an OrderAck that was made earlier may come later in
         the captures.
     doubtful: numbers, with their MessageIDs, that the captures show after an OrderAck of a higher number, or that a
-        later message passed over. An OrderAck does not prove the arrival of messages that a later message passes over;
-        the captures may show that later message even later.
+        later message passed over. If a message was passed over, an OrderAck does not prove that it arrived. The message
+        that passed it over may still be to come in the captures.
     """
 
     sequence: Sequence
@@ -140,9 +139,10 @@ class SequenceCount:
     ended: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
 
     def remember(self, order: OrderRow) -> None:
-        """Keep an OrderAck, which counts if it comes from the messages' destination; of several alike, keep the first.
+        """Keep an OrderAck. It counts only if it comes from the messages' destination.
 
-        Beyond the limit, discard the lowest one that proves no more than the next; if there is none, the lowest of all.
+        Of OrderAcks that differ only in `row`, keep the first. Beyond the limit, discard the lowest OrderAck that
+        proves no more than the next one. If each proves more, discard the lowest.
         """
         rows, passed = self.order_rows, self.sequence.passed
         for place, each in enumerate(rows):
@@ -157,8 +157,10 @@ class SequenceCount:
             del rows[next(idle, 0)]
 
     def hear(self, number: int, row: Row) -> None:
-        """Keep a positive FinalAck; it replaces the one before it, unless that one proves something that this one
-        cannot prove.
+        """Keep a positive FinalAck that is higher than all before it.
+
+        It replaces the highest one so far, unless that one proves something that the new one cannot prove. If there are
+        FINAL_LIMIT already, it always replaces the highest.
         """
         highest = max(self.finals, default=0)
         if number > highest:

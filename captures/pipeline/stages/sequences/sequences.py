@@ -394,8 +394,8 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     """Return a row for each message that an OrderAck covers.
 
     Args:
-        confirmed: for each OrderAck, its row, in which the source queue manager replaces the message, and the
-            MessageIDs that it covers.
+        confirmed: for each OrderAck, its row and the MessageIDs that it covers. In place of the message, the row has
+            only the source queue manager.
     """
     rows = batch_of(CONFIRMATIONS, (row for row, _ in confirmed))
     each = np.repeat(np.arange(len(confirmed)), [len(message_ids) for _, message_ids in confirmed])

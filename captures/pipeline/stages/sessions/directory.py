@@ -169,7 +169,10 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
 
 
 def resolved(hops: Sequence[pa.Array], origins: Origins | None) -> Sequence[pa.Array]:
-    """Return the columns of RELATIONS keys at both ends of hops, as `Origins.resolve_hop` returns each hop."""
+    """Return the two columns of RELATIONS with the keys at both ends of hops, resolved.
+
+    This does the same as `Origins.resolve_hop` does for one hop.
+    """
     if origins is None:
         return hops
     now = [mapped_texts(each, lambda text: key_text(origins.resolve(key_of(text)))) for each in hops]

@@ -87,7 +87,7 @@ class Packets:
 class Answers:
     """The acknowledgments of one end's messages, either all as received or all as saved.
 
-    waiting: the messages from before these packets that still wait, the oldest first.
+    waiting: earlier messages that still wait for an acknowledgment, the oldest first.
     rows: the rows of the messages among these packets.
     headers: the rows of the other end's SessionHeaders.
     covered: for each header, the last message that it or a header before it covers.

@@ -135,7 +135,8 @@ def _placed(rows: pa.Table, places: dict[tuple[int | None, int], tuple[Any, ...]
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int | None, int], tuple[Any, ...]]:
     """Return the places of the packets that findings are about, keyed by row_id and number.
 
-    The place of a packet is also keyed by None and number; the place of bytes that begin no packet is not.
+    The place of a packet is also keyed by None and number. If the bytes in a row are not a packet, the first key is the
+    only one.
     """
     numbers = wanted["number"].unique()
     places: dict[tuple[int | None, int], tuple[Any, ...]] = {}

@@ -28,10 +28,9 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS: Final = "message-rows"
 AGAIN: Final = f"{ROWS} again"
-"""The exchanges of rows made from packets, and of rows made from OrderAcks (CONFIRMATIONS).
+"""The exchanges of rows about messages, made from packets and from OrderAcks (CONFIRMATIONS).
 
-Both kinds of rows are about messages. AGAIN has the rows made from packets of earlier runs when more is known about
-these packets now.
+AGAIN has rows made from packets of earlier runs, if this run knows more about these packets.
 """
 READ: Final = (opened(ROWS), ROWS, AGAIN)
 """The exchanges that MessageRows reads."""

@@ -54,9 +54,9 @@ def captures_in(out: Path | str) -> int:
 
 
 def runs(out: Path) -> set[str]:
-    """Return the names of the tables' unfinished changes.
+    """Return the names of changes to the tables that are unfinished.
 
-    They are in progress, or were so when a program was killed.
+    They are in progress, or a program was killed during them.
     """
     return {path.name for path in (out / "_work").glob("*")}
 

@@ -132,7 +132,10 @@ def shape(kind: type) -> list[str]:
 
 
 def test_a_class_that_changes_raises_the_number_of_the_form() -> None:
-    """If this fails, raise the FORM of what holds the class that changed, and put the new digest here."""
+    """If this fails, raise `growth.FORM` or `checkpoint.FORM`, and put the new digest here.
+
+    Raise the FORM of the saved data that has objects of the changed class.
+    """
     shapes = {
         f"{module}.{name}": shape(getattr(import_module(module), name))
         for module, names in kept.CLASSES.items()

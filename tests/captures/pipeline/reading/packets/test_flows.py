@@ -162,10 +162,10 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
 def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_one_proves_that_it_is_a_packet() -> (
     None
 ):
-    """Data that was sent before a packet revealed a loss is ahead, even if that packet is proved later.
+    """Data sent before a packet revealed a loss is ahead, even if the packet is recognized only later.
 
-    The packet is behind bytes that form no packet. The header after it, which proves that it is a packet, comes in two
-    pieces.
+    The packet comes after bytes that are not a packet. The header after the packet, which proves that it is a packet,
+    comes in two pieces.
     """
     talk = TcpConversation(CLIENT, SERVER)
     talk.open()
@@ -200,7 +200,10 @@ def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
 
 
 def test_what_overtook_others_may_have_other_addresses_because_of_a_translation() -> None:
-    """The end of a packet was captured behind the translation, and its beginning only before it."""
+    """The end of a packet comes first, with translated addresses.
+
+    The whole packet follows, captured before address translation.
+    """
     packet, behind = user_message(200), Endpoint("10.9.9.9", 40_002)
     segments = [(1, behind, 120), (2, CLIENT, 0), (3, CLIENT, 120)]
     frames = numbered(

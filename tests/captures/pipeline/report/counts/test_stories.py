@@ -300,7 +300,10 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
 def test_a_message_waits_for_what_came_on_no_other_hop(
     came: tuple[int, ...], afterwards: tuple[int, ...], behind: str, never: str, tmp_path: Path
 ) -> None:
-    """Messages came on another hop before this one, or after it. Or a packet was cut before its number."""
+    """The messages in a gap came on another hop, before this message or after it.
+
+    Or they came in packets that were cut before their numbers.
+    """
     gap = GAP | {"first_number": 3, "last_number": 5}
     numbers = (9, *came, *afterwards)
     later, *others = (
