@@ -142,21 +142,24 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     """Return the command that starts a node.
 
     If `mqproto run` runs the other nodes, the command tells it to start this one, too. Otherwise, if there are other
-    nodes, the text offers two commands: one starts only this node, and the other starts all nodes.
+    nodes, the text offers two commands: one starts only this node, and the other starts all nodes. A node that has no
+    store where others have theirs may run on another machine.
 
     directory: the directory of the node's store; None for the usual one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
-    if is_run(directory or default_directory(topology), topology.name):
-        if anew := run_anew(topology, directory, node):
-            return anew
-        return f"`mqproto restart {node}{again(topology, directory)}`"
+    stores = directory or default_directory(topology)
+    if is_run(stores, topology.name):
+        anew = run_anew(topology, directory, node)
+        return anew or f"`mqproto restart {node}{again(topology, directory)}`"
     if [*topology.nodes] == [node] == [topology.name]:
         return f"`mqproto node --name {node}{where}`"
     alone = f"`mqproto node {node}{again(topology, directory)}`"
     if len(topology.nodes) == 1:
         return alone
-    return f"{alone}, or all nodes with `{run_command(topology, directory)}`"
+    here = [name for name in topology.nodes if store_path(stores, name).exists()]
+    unless = ", unless it runs on another machine" if here and node not in here else ""
+    return f"{alone}, or all nodes with `{run_command(topology, directory)}`{unless}"
 
 
 def start_again(place: Place) -> tuple[Callable[[str], str], str]:

@@ -56,11 +56,19 @@ def test_a_node_alone_is_started_by_its_name(tmp_path: Path) -> None:
     )
 
 
-def test_of_several_nodes_one_is_started_or_all(file: Path) -> None:
-    assert places.start_command(load(file), "shop", file.parent) == (
+def test_of_several_nodes_one_is_started_or_all_unless_it_may_run_elsewhere(file: Path) -> None:
+    topology = load(file)
+    commands = (
         f"`mqproto node shop --topology '{file}' --directory {file.parent}`, or all nodes with "
         f"`mqproto run --topology '{file}' --directory {file.parent}`"
     )
+    assert places.start_command(topology, "shop", file.parent) == commands
+    [other] = set(topology.nodes) - {"shop"}
+    places.store_path(file.parent, other).touch()
+    unless = ", unless it runs on another machine"
+    assert places.start_command(topology, "shop", file.parent) == commands + unless
+    places.store_path(file.parent, "shop").touch()
+    assert places.start_command(topology, "shop", file.parent) == commands
 
 
 def test_where_a_run_has_the_nodes_it_starts_the_one_that_is_down(file: Path) -> None:
