@@ -83,7 +83,8 @@ def node(
         raise UsageError("--name is that of a node alone: leave NODE and --topology out")
     if address is not None and not alone:
         raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
-    remote_metrics = allow_remote
+    # If a queue is mistyped, no node is made.
+    remote_metrics, wishes = allow_remote, [*map(asked_for, queues or ())]
     if alone:
         from mqproto.simulator.topology.alone import node_alone
 
@@ -108,7 +109,7 @@ def node(
         *meant,
         allow_remote=allow_remote,
         remote_metrics=remote_metrics,
-        queues=list(map(asked_for, queues or ())),
+        queues=wishes,
         capture=capture,
     )
     return Program(

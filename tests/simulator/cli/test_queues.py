@@ -303,3 +303,4 @@ def test_what_a_node_cannot_be_started_with_is_one_line(tmp_path: Path, typed: s
     done = in_process("node", *shlex.split(typed), "-d", tmp_path)
     assert done.status == MISUSE
     assert reason in done.err.splitlines()[-1]
+    assert not [*tmp_path.iterdir()]
