@@ -185,19 +185,17 @@ class Draft:
                 raise UsageError(f"the label has {units} UTF-16 units; at most {LABEL_LIMIT} fit")
             if "\0" in self.label:
                 raise UsageError("the label has a NUL character, which would end it")
-        if not 0 <= self.priority <= 7:
-            raise UsageError(f"priority {self.priority}: must be 0 to 7")
         if len(self.correlation_id) != 20:
             raise UsageError(f"the correlation id has {len(self.correlation_id)} bytes, must have 20")
-        for what, seconds in (
-            ("time_to_reach_queue_s", self.time_to_reach_queue_s),
-            ("time_to_be_received_s", self.time_to_be_received_s),
+        for what, number, most in (
+            ("priority", self.priority, 7),
+            ("time_to_reach_queue_s", self.time_to_reach_queue_s, INFINITE),
+            ("time_to_be_received_s", self.time_to_be_received_s, INFINITE),
+            ("body_type", self.body_type, 0xFFFFFFFF),
+            ("application_tag", self.application_tag, 0xFFFFFFFF),
         ):
-            if not 0 <= seconds <= INFINITE:
-                raise UsageError(f"{what} is {seconds}: must be 0 to {INFINITE}, which is for ever")
-        for what, number in (("body_type", self.body_type), ("application_tag", self.application_tag)):
-            if not 0 <= number <= 0xFFFFFFFF:
-                raise UsageError(f"{what} is {number}: must be 0 to {0xFFFFFFFF}")
+            if not (isinstance(number, int) and 0 <= number <= most):
+                raise UsageError(f"{what} is {number!r}: must be a whole number from 0 to {most}")
         if not 0 <= self.acknowledgments <= 0xF:
             raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
         if self.acknowledgments and not self.admin_queue:

@@ -696,8 +696,8 @@ class Leases:
 
 
 def _check(draft: Draft) -> None:
-    if isinstance(draft.body, str):
-        raise UsageError("the body is a text, and bytes are sent: encode it, for instance as UTF-8")
+    if not isinstance(draft.body, (bytes, bytearray, memoryview)):
+        raise UsageError(f"the body is a {type(draft.body).__name__}: encode it, because bytes are sent")
     draft.check(names=False)
 
 

@@ -246,6 +246,14 @@ def test_what_is_remembered_of_messages_is_bounded() -> None:
     assert len(packets._stamps) == 1
 
 
+@pytest.mark.parametrize(
+    ("what", "value"), [("priority", "3"), ("priority", 8), ("time_to_be_received_s", 1.5), ("body_type", -1)]
+)
+def test_a_number_that_is_none_is_named(what: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"{what} is {value!r}: must be a whole number from 0 to"):
+        Draft(body=b"", **{what: value}).check()  # type: ignore[arg-type]
+
+
 def test_names_may_be_left_to_who_knows_what_they_mean() -> None:
     draft = Draft(body=b"x", admin_queue="orders at headquarters")
     draft.check(names=False)

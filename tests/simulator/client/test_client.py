@@ -235,9 +235,10 @@ async def test_one_identifier_is_not_given_for_several_queues(client: Client) ->
         await client.send(f"{ORDERS},{NOTES}", b"x", transactional=True)
 
 
-async def test_a_text_is_no_body(client: Client) -> None:
-    with pytest.raises(UsageError, match="the body is a text, and bytes are sent: encode it"):
-        await client.send(NOTES, "a text")  # type: ignore[arg-type]
+@pytest.mark.parametrize("body", ["a text", None, {"a": 1}])
+async def test_only_bytes_are_a_body(client: Client, body: object) -> None:
+    with pytest.raises(UsageError, match=f"the body is a {type(body).__name__}: encode it"):
+        await client.send(NOTES, body)  # type: ignore[arg-type]
 
 
 async def test_where_one_of_several_queues_takes_no_such_message_none_gets_it(client: Client) -> None:
