@@ -273,7 +273,7 @@ class KeyGuard:
         has = ", ".join(sorted(known))
         raise UsageError(
             f"queue manager {guid_text(manager)} has no key for the {wanted.word} provider, only for {has}: get "
-            "one from its operator, or name a weaker cipher with --cipher"
+            "one from its operator, or name a cipher for those keys with --cipher"
         )
 
     def _preferred(self, provider: Provider) -> int:
