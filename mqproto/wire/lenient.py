@@ -19,12 +19,7 @@ from mqproto.wire.codec import decode_packet
 from mqproto.wire.generated import properties_offset
 from mqproto.wire.guid import NULL_GUID
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, announced, base_header
-from mqproto.wire.layouts.internal import (
-    EstablishConnection,
-    SessionAck,
-    establish_connection_packet,
-    internal_header,
-)
+from mqproto.wire.layouts.internal import EstablishConnection, establish_connection_packet, internal_header
 from mqproto.wire.layouts.keyblobs import (
     PUBLIC_KEY,
     KeyBlob,
@@ -292,8 +287,6 @@ def remarks(packet: Packet) -> Iterator[Remark]:
             yield Remark("base.flags", "has DH set, which is for UserMessages", "[MS-MQMQ] 2.2.19.1")
         if packet.base.time_to_reach_queue_s != INFINITE:
             yield Remark("base.time_to_reach_queue_s", "is not 0xffffffff", "[MS-MQMQ] 2.2.19.1")
-        if isinstance(packet, SessionAck) and packet.internal.refused:
-            yield Remark("internal.flags", "has CS set, which is for the handshake", "[MS-MQQB] 2.2.1")
         return
     user, properties = packet.user, packet.properties
     if packet.transaction is not None and packet.base.priority:

@@ -10,7 +10,6 @@ from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import (
     EstablishConnection,
     Packet,
-    SessionAck,
     UserMessage,
     announced_sizes,
     begins_stream,
@@ -174,9 +173,6 @@ def test_internal_packets_are_remarked_on_too() -> None:
     packet.base.debug_header = True
     packet.base.time_to_reach_queue_s = 5
     assert remarks_on(packet) == ["base.flags", "base.time_to_reach_queue_s"]
-    acknowledgment = SessionAck()
-    acknowledgment.internal.refused = True
-    assert remarks_on(acknowledgment) == ["internal.flags"]
 
 
 def test_a_remark_reads_as_a_sentence() -> None:
