@@ -157,7 +157,7 @@ def test_a_refusal_and_a_lost_dead_letter_are_seen() -> None:
     net.pass_ms(1_000)
     assert path(net, "c") == ["arrived", "refused"]
     assert facts(net, "c", Waypoint.REFUSED)["class"] == "NACK_BAD_DST_Q"
-    assert path(net, "a")[-1] == "not-kept"
+    assert "not-kept" in path(net, "a")
 
 
 def test_a_message_whose_time_is_over_and_one_that_is_deleted_are_seen() -> None:
