@@ -341,7 +341,7 @@ def test_an_order_ack_that_says_too_much_is_found_as_half_of_a_contradiction(tmp
 
 @pytest.mark.long
 def test_where_a_whole_file_is_gone_a_way_by_what_is_lost_does_not_lead_back(tmp_path: Path) -> None:
-    one = world(62, tmp_path).truth
-    spoilt = Coverage(one.whole, in_order(KINDS["rotated, a file gone"](one.whole.frames, 62)))
-    known = one.messages[identifier_text(Guid(b"a..............."), 20)]
+    one = world(85, tmp_path).truth
+    spoilt = Coverage(one.whole, in_order(KINDS["rotated, a file gone"](one.whole.frames, 85)))
+    known = one.messages[identifier_text(Guid(b"d..............."), 12)]
     assert fits_passed_over(one, spoilt, known)
