@@ -376,7 +376,7 @@ class Ways:
         """Add gaps for connections that the capture may lack as a whole, once everything is known.
 
         Where one connection fell silent in a capture that lacks frames, many of them may have been lost. Two other
-        queue managers may then have had a connection that the capture does not show, between two that it shows.
+        queue managers may then have had a connection that the capture does not show, before one that it shows.
         """
         known = chain.from_iterable(self._into.values())
         if not any(each.lack is Lack.LOST and (each.packet < NEVER or not each.place) for each in known):
@@ -389,7 +389,7 @@ class Ways:
             times.append((before[0], max(before[1], span.until_ns)))
         for (one, other, interface), talks in self._talks.items():
             times = lost.get(interface, [])
-            for (_, over_ns), (begun_ns, _) in pairwise(talks if times else ()):
+            for (_, over_ns), (begun_ns, _) in pairwise([(EVER, EVER), *talks] if times else ()):
                 first_ns, _ = times[min(bisect_right(times, over_ns, key=itemgetter(1)), len(times) - 1)]
                 since_ns, until_ns = max(over_ns, first_ns), min(begun_ns, times[-1][1])
                 for ends in ((one, other), (other, one)) if since_ns < until_ns else ():

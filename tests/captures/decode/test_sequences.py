@@ -305,17 +305,21 @@ def test_a_connection_that_is_seen_to_end_has_brought_no_more_than_it_is_seen_to
     assert scene.faults(ends=wire.reset(by)) == [("order-ack-beyond", wrong)]
 
 
+@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("missing_bytes", [0, 200])
 def test_a_whole_connection_may_be_lost_where_another_fell_silent_and_frames_are_missing(
-    missing_bytes: int,
+    missing_bytes: int, first: bool
 ) -> None:
-    scene, wire = direct(1, 2)
+    scene = Scene()
     scene.wire("d", "b")
+    ends = {} if first else scene.wire("a", "c").reset("a")
     scene.now_ns += 5_000 * MILLISECOND
-    wrong = scene.wire("a", "c").send("c", ordered(3))
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wrong = wire.send("c", ordered(3))
     scene.wire("d", "b").send("d", express(message_id=9)).missing_bytes = missing_bytes
     wrongs = [] if missing_bytes else [("order-ack-beyond", wrong.number)]
-    assert scene.faults(ends=wire.reset("a")) == wrongs
+    assert scene.faults(ends=ends | wire.reset("a")) == wrongs
 
 
 def test_a_connection_whose_two_have_no_other_since_is_taken_for_whole() -> None:
