@@ -138,15 +138,22 @@ class Stories(Claims):
     def came_again(self, known: Known, label: str, how: str) -> bool:
         """Return whether the damaged capture shows the message arriving at a host more than once, and the answers are
         as stated.
+
+        Shuffled frames may show a later copy first, with its answer after both.
         """
+
+        def frame(number: int) -> int:
+            return self.seen[self.place[number]].frame if number in self.place else 0
+
         received, _ = self.answered
-        to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
+        to = sorted(
+            (each for each in self.crossed(known, destination=label) if self.shows([each])), key=frame
+        )
         if len(to) < 2:
             return False
         if "do not tell" not in how:
             return "has answered" not in how or any(each in received for each in to[:-1])
-        answer = self.place.get(received.get(to[0], 0), 0)
-        return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
+        return not 0 < frame(received.get(to[0], 0)) < frame(to[1]) or self.lacks_of(to[0])
 
     def lacks_of(self, number: int) -> bool:
         """Return whether the damaged capture lacks anything of the connection that a packet crossed.

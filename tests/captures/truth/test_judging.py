@@ -345,3 +345,8 @@ def test_where_a_whole_file_is_gone_a_way_by_what_is_lost_does_not_lead_back(tmp
     spoilt = Coverage(one.whole, in_order(KINDS["rotated, a file gone"](one.whole.frames, 85)))
     known = one.messages[identifier_text(Guid(b"d..............."), 12)]
     assert fits_passed_over(one, spoilt, known)
+
+
+def test_what_a_shuffled_capture_shows_first_is_what_its_doubt_is_about(tmp_path: Path) -> None:
+    one = world(2143, tmp_path).truth
+    assert judged(one, KINDS["shuffled"](one.whole.frames, 2143), tmp_path / "spoilt").complaints == {}
