@@ -300,9 +300,8 @@ class Ways:
         self._began_ns: dict[int, int] = {}
         self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
         self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
-        self._talks: defaultdict[Pair, list[tuple[int, int]]] = defaultdict(
-            list
-        )  # their first and last packets
+        # The times of the first and the last packet of each connection.
+        self._talks: defaultdict[Pair, list[tuple[int, int]]] = defaultdict(list)
         self._silent_into: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
         self._silent_out_of: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
 

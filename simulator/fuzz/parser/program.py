@@ -14,8 +14,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import IO, Final
 
@@ -69,8 +69,8 @@ class Program:
         self.block = BLOCK if loop else 1
         self.counts: Counter[str] = Counter()
         try:
-            with self._start() as process:
-                process.kill()
+            with self._running(subprocess.DEVNULL):
+                pass  # It is killed at once.
         except (OSError, IndexError) as error:
             raise UsageError(f"--program {command!r}: {error}; give the path of a program") from None
 
@@ -126,36 +126,48 @@ class Program:
         return [*ways, None]
 
     def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
-        """Run the program with these packets; at the end, kill its process group, with whatever it has started.
+        """Run the program with these packets.
 
         The returned status is NO_END if the program, or a holder of its output, had to be killed.
         """
-        output, errors = bytearray(), bytearray()
+        output, errors, status = bytearray(), bytearray(), NO_END
         end_s = time.monotonic() + self.limit_s
         with TemporaryFile() as given, selectors.DefaultSelector() as pipes:
             given.write(self._input(packets))
             given.seek(0)
-            with self._start(given) as process:
-                for pipe, said in ((process.stdout, output), (process.stderr, errors)):
-                    pipes.register(pipe, selectors.EVENT_READ, said)  # type: ignore[arg-type]
+            with self._running(given) as process:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                pipes.register(process.stdout, selectors.EVENT_READ, output)
+                pipes.register(process.stderr, selectors.EVENT_READ, errors)
                 while pipes.get_map() and (remaining_s := end_s - time.monotonic()) > 0:
                     for key, _ in pipes.select(remaining_s):
                         part = os.read(key.fd, LONGEST)
                         key.data.extend(part[: LONGEST - len(key.data)])
                         if not part:
                             pipes.unregister(key.fileobj)
-                status = NO_END
-                with suppress(subprocess.TimeoutExpired):
-                    status = process.wait(max(0, end_s - time.monotonic())) if not pipes.get_map() else NO_END
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                if not pipes.get_map():
+                    with suppress(subprocess.TimeoutExpired):
+                        status = process.wait(max(0, end_s - time.monotonic()))
         return subprocess.CompletedProcess(
             self.arguments, CRASHES.get(status, status), bytes(output), bytes(errors)
         )
 
-    def _start(self, given: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def _running(self, given: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
+        """Yield the running program. At the end, kill its process group, with everything that it has started.
+
+        The group does not get a terminal's Ctrl-C, so it is also killed if the block is interrupted.
+        """
         pipe = subprocess.PIPE
-        return subprocess.Popen(self.arguments, stdin=given, stdout=pipe, stderr=pipe, process_group=0)
+        with subprocess.Popen(
+            self.arguments, stdin=given, stdout=pipe, stderr=pipe, process_group=0
+        ) as process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def _input(self, packets: Sequence[bytes]) -> bytes:
         if self.block == 1:

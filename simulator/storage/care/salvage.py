@@ -202,9 +202,8 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
         try:
             with explained(path, ADVICE_FOR_LOOKING):
                 log = _chosen(files, found, has_file=has_file)
-            if (
-                found.is_running
-            ):  # A node that stops meanwhile may remove a log that these tables have not begun.
+            if found.is_running:
+                # A node that stops meanwhile may remove a log that these tables have not begun.
                 is_one_moment = not log.missing and not log.missing_records
             else:  # A life may have begun meanwhile, and ended again.
                 is_one_moment = is_locked or (not files.is_locked(path) and log_at(files, path) == before)
