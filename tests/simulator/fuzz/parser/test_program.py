@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import selectors
+import signal
 import subprocess
 import sys
 import textwrap
@@ -74,26 +74,19 @@ def test_a_loop_that_prints_without_end_is_a_finding(tmp_path: Path) -> None:
     assert list(report.findings.first) == ["no end"]
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("end", [Broken, KeyboardInterrupt])
 def test_what_a_program_leaves_behind_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
     os.mkfifo(alive := tmp_path / "alive")
     held = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
     text = f"alive = open({os.fspath(alive)!r}, 'w')\nos.fork()\nprint(1, flush=True)\ntime.sleep(99)"
-    found = Program(program(tmp_path, text), 0.3)
-    if interrupted:  # As Ctrl-C does, once the program runs.
-        select = selectors.DefaultSelector.select
-        found.limit_s = 60
-
-        def interrupt(pipes: selectors.DefaultSelector, timeout_s: float) -> None:
-            select(pipes, timeout_s)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(selectors.DefaultSelector, "select", interrupt)
-    with pytest.raises(KeyboardInterrupt if interrupted else Broken):
+    found = Program(program(tmp_path, text), 0.3 if end is Broken else 60)
+    if end is KeyboardInterrupt:  # Ctrl-C comes when its first output has come.
+        interrupt = property(lambda key: signal.default_int_handler(signal.SIGINT, None))
+        monkeypatch.setattr("selectors.SelectorKey.data", interrupt)
+    with pytest.raises(end):
         found.judge_again(b"")
-    monkeypatch.undo()
     os.set_blocking(held, True)
     assert os.read(held, 5) == b"", "nobody holds its other end"
     os.close(held)
