@@ -273,6 +273,7 @@ def acknowledgment_of(
         message.user.queue_manager_address,
         body.tx_sequence_id,
         body.tx_sequence_number,
+        body.tx_previous_sequence_number,
         message.properties.message_class == MessageClass.ACK_RECEIVE,
         sight.seen.time_ns,
         sight.seen.interface.number,

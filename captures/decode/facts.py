@@ -192,6 +192,7 @@ class Acknowledgment(NamedTuple):
 
     key: identifies the message that carries the acknowledgment.
     towards: the QueueManagerAddress of that message.
+    previous_number: for a FinalAck, the number received before that one, which may have passed others over.
     positive: whether the class of that message is MQMSG_CLASS_ACK_RECEIVE.
     ahead: as in SessionFacts: the sender may already have received messages that come later in the capture.
     """
@@ -202,6 +203,7 @@ class Acknowledgment(NamedTuple):
     towards: Guid
     identifier: TxSequenceId
     sequence_number: int
+    previous_number: int
     positive: bool
     time_ns: int
     interface: int

@@ -518,23 +518,20 @@ class Ways:
             ended_ns[place] = max(sent_ns, min(since_ns, default=EVER)) if count >= needed else NEVER
         for place in last:
             if place[0] in first:
-                times_ns = (again_ns(place, span) for span in self.passing(place[0], cut=needed == 0))
+                times_ns = (again_ns(place, span) for span in self.passing(place[0]))
                 began_ns.append(min((each for each in times_ns if each is not None), default=NEVER))
         if NEVER in began_ns:
             return False
         when = min(began_ns), told.time_ns, SMALLEST_NUMBERED
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
-    def passing(self, node: NodeKey, *, cut: bool = False) -> list[Span]:
-        """Return the gaps of known size in a queue manager's traffic.
+    def passing(self, node: NodeKey) -> list[Span]:
+        """Return the gaps of known size in a queue manager's traffic, and its packets that are cut before they say what
+        they are.
 
         Gaps of unknown size are left out, because they may be empty.
-
-        Args:
-            cut: whether to add packets that are cut before they say what they are.
         """
-        spans = self._sent_by(node)
-        return [each for each in spans if each.size_bytes < ENDLESS or (cut and each.packet < NEVER)]
+        return [each for each in self._sent_by(node) if min(each.size_bytes, each.packet) < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Return why a queue manager may have passed on a message unseen after `since_ns`; None if it cannot have.

@@ -189,6 +189,8 @@ class SequenceChecker:
         packet, number = ack.number, ack.sequence_number
         sequence = self._sequence(about[0], ack.identifier)
         view = SequenceView(sequence)
+        if ack.previous_number < number - 1:
+            sequence.pass_over(ack.previous_number, number)
         if sequence.towards is None:
             self._hear(sequence, ack, "final-ack-unknown", "[MS-MQQB] 2.2.5")
             if ack.positive and len(sequence.early_finals) < SAID_LIMIT:

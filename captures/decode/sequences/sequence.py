@@ -127,7 +127,7 @@ class Sequence:
             self.claims.append(claim)
 
     def pass_over(self, previous: int, number: int) -> None:
-        """Record that a message names a predecessor that is lower than the number right below its own."""
+        """Record that a message, or its FinalAck, names a predecessor lower than the number right below its own."""
         self.passed[number] = min(previous, self.passed.get(number, previous))
         if len(self.passed) > PASSED_LIMIT:
             del self.passed[next(iter(self.passed))]

@@ -254,11 +254,7 @@ class Follower:
         if transaction:
             sequence, number = (key[0], transaction.tx_sequence_id), transaction.tx_sequence_number
             _count(self._seen, sequence, number)
-        if transaction and transaction.previous_tx_sequence_number < transaction.tx_sequence_number - 1:
-            numbers = transaction.previous_tx_sequence_number, transaction.tx_sequence_number
-            self._passings.append((sequence, *numbers))
-            for each in self.histories.values():
-                each.pass_over(sequence, *numbers)
+            self._pass_over(sequence, transaction.previous_tx_sequence_number, number)
         history = self.histories.get(key)
         if history is None:
             if not self._wanted.fits(key, message.properties.label):
@@ -268,6 +264,12 @@ class Follower:
                 return
             history = self.histories[key] = self._begin(key, message, sight)
         _cross(history, sight, message.user)
+
+    def _pass_over(self, sequence: SequenceKey, previous: int, number: int) -> None:
+        if previous < number - 1:
+            self._passings.append((sequence, previous, number))
+            for each in self.histories.values():
+                each.pass_over(sequence, previous, number)
 
     def _begin(self, key: MessageKey, message: UserMessage, sight: Sight) -> History:
         transaction, user = message.transaction, message.user
@@ -305,7 +307,10 @@ class Follower:
         body = sight.acknowledgment
         reached = sight.hop[1]
         if isinstance(body, FinalAckBody):
-            _count(self._ended, (body.source_guid, body.tx_sequence_id), body.tx_sequence_number)
+            sequence = body.source_guid, body.tx_sequence_id
+            _count(self._ended, sequence, body.tx_sequence_number)
+            # What its message passed over did not come, either.  [MS-MQQB] 2.2.5.1
+            self._pass_over(sequence, body.tx_previous_sequence_number, body.tx_sequence_number)
         if isinstance(body, OrderAckBody):
             user = message.user
             named = user.source_queue_manager, user.queue_manager_address, body.tx_sequence_id

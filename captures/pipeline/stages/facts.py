@@ -127,7 +127,8 @@ NUMBERED_COLUMNS: Final = (
 )
 ACKNOWLEDGMENT_COLUMNS: Final = (
     *NUMBERED_COLUMNS,
-    *("kind", "message_class", "ack_sequence", "ack_sequence_number", "ack_message", "ahead"),
+    *("kind", "message_class", "ack_sequence", "ack_sequence_number", "ack_previous_number"),
+    *("ack_message", "ahead"),
 )
 """The columns needed to judge sequences, from transactional messages, OrderAcks and FinalAcks joined with their
 relations.
@@ -159,6 +160,7 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
         towards=mapped(batch, "destination_manager", guid_from_text),
         identifier=mapped(batch, "ack_sequence", identifier_of),
         sequence_number=values(batch, "ack_sequence_number"),
+        previous_number=values(batch, "ack_previous_number"),
         positive=(
             message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")
         ),

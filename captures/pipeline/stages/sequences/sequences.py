@@ -268,11 +268,7 @@ class SequenceStage:
                 self._confirmed += ((row, [message_id]) for row in count.confirming(number))
             else:
                 count.doubt(number, message_id)
-        skipped = range(message.previous_number + 1, number)
-        if skipped and (passed := [each for at, each in count.proved if at in skipped]):
-            of = series, place[0], message.number, message.interface, message.time_ns, PASSED
-            ends = guid_text(view.sequence.origin), True, *map(key_text, hop)
-            self._confirmed.append(((*of, *ends, number, message.connection, [], 0), passed))
+        self._pass_over(series, place[0], message, count)
         crossed = count.crossed(hop, message.interface, message.time_ns)
         if crossed is None:
             return
@@ -287,6 +283,20 @@ class SequenceStage:
             self._out["gaps"].append(
                 (*_gap_row(series, view.sequence, hop, gap), message.number, message.time_ns)
             )
+
+    def _pass_over(
+        self, series: str, row_id: int, fact: NumberedMessage | Acknowledgment, count: SequenceCount
+    ) -> None:
+        """Withdraw what was confirmed of messages that a message, or the FinalAck of one, passed over.
+
+        Whoever acknowledged that number or a later one had accepted the message of the FinalAck before.
+        """
+        skipped = range(fact.previous_number + 1, fact.sequence_number)
+        if skipped and (passed := [each for at, each in count.proved if at in skipped]):
+            time_ns = fact.time_ns if isinstance(fact, NumberedMessage) else 0
+            of = series, row_id, fact.number, fact.interface, time_ns, PASSED
+            ends = guid_text(count.sequence.origin), True, *map(key_text, fact.hop)
+            self._confirmed.append(((*of, *ends, fact.sequence_number, fact.connection, [], 0), passed))
 
     def _add_order_ack(self, series: str, row_id: int, ack: Acknowledgment, view: SequenceView) -> None:
         sequence = view.sequence
@@ -339,6 +349,7 @@ class SequenceStage:
             count.positive += ack.positive
             count.negative += not ack.positive
         count.ended.add(ack.sequence_number, ack.sequence_number)
+        self._pass_over(series, row_id, ack, count)
         if view.counts:
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
             of = series, row_id, ack.number, ack.interface, ack.time_ns, COVERED, origin, True

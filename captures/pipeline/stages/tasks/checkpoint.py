@@ -27,7 +27,7 @@ from mqproto.captures.pipeline.stages.sessions.directory import FirstHop, Learne
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 17
+FORM: Final = 18
 """A version number. Raise it when the meaning of saved data, or of results in tables, changes.
 
 Data with another number is not used, and all packets are judged again.

@@ -160,6 +160,18 @@ def test_what_a_later_message_has_passed_over_is_confirmed_by_none_of_a_later_nu
     assert "; OrderAck back after" in history.verdict()
 
 
+@pytest.mark.spec("[MS-MQQB] 2.2.5.1")
+@pytest.mark.parametrize("order", ["13", "31"])
+def test_the_final_ack_of_a_message_that_nobody_saw_says_what_that_passed_over(order: str) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    said = {"1": transactional(2), "3": final(3, tx_previous_sequence_number=1)}
+    for each in order:
+        wire.send("a" if each < "3" else "c", said[each])
+    [history] = followed("2", scene).histories.values()
+    assert history.verdict() == "reached its destination after 0.000 ms; no OrderAck was seen to come back"
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_final_ack_of_a_later_number_says_that_it_came() -> None:
     scene = Scene()

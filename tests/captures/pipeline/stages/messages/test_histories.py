@@ -258,6 +258,9 @@ def test_what_passed_a_message_over_before_an_order_ack_counts_although_it_is_re
         ([1, ordered(3, 103), *MANY_PASSING, 2], "C" * 22),
         # So it is with a FinalAck.
         ([(3, 1), 1, 2, 3, final(3)], "CRC"),
+        # The FinalAck of a message that nobody saw says by itself what that passed over.
+        ([1, 2, final(3, tx_previous_sequence_number=1), ordered(3)], "CR"),
+        ([1, 2, ordered(3), final(3, tx_previous_sequence_number=1)], "CR"),
         ([1, 2, final(2), (3, 0), final(3, 201)], "CCC"),
         ([1, 2, final(2), (3, 0), final(3, 201), ordered(3)], "CCC"),
     ],
