@@ -12,6 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
+from mqproto.manager.posted import PostedMessages, is_posted_address
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
 from mqproto.transfer.readings import may_be_ours, meant_by
@@ -43,7 +44,7 @@ from mqproto.wire import (
     without_session_header,
 )
 from mqproto.wire.guid import Guid, guid_text
-from mqproto.wire.messages import asks_final_ack
+from mqproto.wire.messages import POSTED_QUEUE, asks_final_ack
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
 ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
@@ -280,15 +281,17 @@ class Confirmations:
         sequences: OwnSequences,
         incoming: IncomingSequences,
         acknowledged: AcknowledgedMessages,
+        posted: PostedMessages,
     ) -> None:
         self._desk = desk
         self._outbound = outbound
         self._sequences = sequences
         self._incoming = incoming
         self._acknowledged = acknowledged
+        self._posted = posted
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
-        """Process a message if it is an OrderAck or a FinalAck. Return whether it was one.
+        """Process an OrderAck, a FinalAck or the acknowledgment of a posted message. Return whether it was one of them.
 
         An acknowledgment normally counts only if its source is the destination of the sequence. The neighbour that
         brings it must be that queue manager, or a router that is declared to bring its messages. Our own messages may
@@ -303,6 +306,10 @@ class Confirmations:
             self._order_ack(acknowledgment, message.user.source_queue_manager, remote, now)
         elif isinstance(acknowledgment, FinalAckBody):
             self._final_ack(acknowledgment, message, packet, remote, now)
+        elif is_posted_address(message) and (
+            remote.is_proven or self._outbound.has_invited(remote, POSTED_QUEUE)
+        ):
+            self._posted.arrived(message, now)
         else:
             return False
         return True

@@ -28,6 +28,7 @@ from mqproto.base.moment import Moment
 from mqproto.formatname.wire import admin_from_wire, destination_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import LABEL_LIMIT, is_letter, path_name_in
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
@@ -58,7 +59,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import correlation_id_of
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
-from mqproto.wire.messages import asks_final_ack
+from mqproto.wire.messages import POSTED_QUEUE, asks_final_ack
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
@@ -81,12 +82,14 @@ class Outcomes:
         outbound: Outbound,
         queues: LocalQueues,
         doubts: Doubts,
+        posted: PostedMessages,
     ) -> None:
         self._desk = desk
         self._routes = routes
         self._outbound = outbound
         self._queues = queues
         self._doubts = doubts
+        self._posted = posted
         self._sequences = sequences
         self.expired_count = 0
         self.damaged_count = 0
@@ -266,6 +269,11 @@ class Outcomes:
             name = None
         destination = destination_of(name, self._routes, self._desk.identity) if name is not None else None
         if destination is None or not self._is_told(ending, message, destination):
+            return
+        if destination.manager == self._desk.identity and destination.queue == POSTED_QUEUE:
+            self._posted.ended(
+                user.source_queue_manager, user.message_id, ending.message_class, now.utc_s, now
+            )
             return
         way = None
         if self._is_strangers(message):

@@ -19,6 +19,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes, Tracing
 from mqproto.manager.ownsequences import OwnSequences
+from mqproto.manager.posted import PostedMessages
 from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
@@ -72,6 +73,7 @@ class Parts(NamedTuple):
     damage: Damage
     purges: Purges
     dead_letters: DeadLetters
+    posted: PostedMessages
 
 
 def build(
@@ -98,16 +100,17 @@ def build(
     blocks = Blocks(state, desk.writes, numbers.next_queue)
     histories = _histories(desk, {identity, *routes.peers}, transports, state, now)
     doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), numbers.next_queue, state)
-    outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts)
+    posted = PostedMessages(desk, state, now)
+    outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts, posted)
     tracing = Tracing(outcomes)
     expiration = Expiration(desk, outbound, neighbours, local, state)
     acknowledged = AcknowledgedMessages(desk, outbound, sequences, local, doubts, state)
-    confirmations = Confirmations(desk, outbound, sequences, incoming, acknowledged)
+    confirmations = Confirmations(desk, outbound, sequences, incoming, acknowledged, posted)
     arrivals = Arrivals(
         desk, incoming, outbound, local, histories, confirmations, expiration, tracing, routes
     )
     arrivals.in_sequence.restore(state, now)
-    sending = Sending(desk, outbound, sequences, local, expiration)
+    sending = Sending(desk, outbound, sequences, local, expiration, posted)
     return Parts(
         desk=desk,
         transports=transports,
@@ -131,6 +134,7 @@ def build(
         damage=Damage(desk, outbound, local, outcomes, state),
         purges=Purges(desk),
         dead_letters=DeadLetters(desk, routes, local, sending),
+        posted=posted,
     )
 
 

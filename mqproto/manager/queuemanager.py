@@ -66,6 +66,7 @@ from mqproto.turn.effects import (
     IncomingRow,
     MessageRow,
     OutcomeRow,
+    PostedRow,
     ReadBy,
     ReadExpired,
     ReadPage,
@@ -257,6 +258,7 @@ class QueueManager:
 
     def tick(self, now: Moment) -> None:
         """Handle everything that is due."""
+        self._parts.posted.time.now_s(now)
         for timer, owner in self._parts.desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
                 self._parts.transports.expired(timer, owner, now)
@@ -340,13 +342,19 @@ class QueueManager:
     # Applications
 
     def enqueue(
-        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+        self,
+        messages: Sequence[tuple[Destination, Draft]],
+        now: Moment,
+        *,
+        together: bool = True,
+        posted: Sequence[PostedRow] = (),
     ) -> list[int]:
         """Send messages for an application.
 
         Either all or none of them are accepted. They are accepted once the next batch's writes are committed.
 
         together: whether the transactional messages form a single transaction, rather than one each.
+        posted: a row for each message, if they came over HTTP; its MessageID and time are not known yet.
 
         Returns:
             The messages' ordinals, which are unique among all messages that this queue manager sends.
@@ -354,7 +362,7 @@ class QueueManager:
         Raises:
             UsageError: one of the messages cannot be sent like this; nothing has changed.
         """
-        return self._parts.sending.enqueue(messages, now, together=together)
+        return self._parts.sending.enqueue(messages, now, together=together, posted=posted)
 
     def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
         """Ask for up to `limit` messages for an application; a Delivery follows as soon as there are any.
@@ -639,6 +647,7 @@ class QueueManager:
 
     def stop(self) -> None:
         """Close all sessions and write all pending changes. The caller must carry out one more batch.  3.1.4.2"""
+        self._parts.posted.stop()
         self._parts.transports.close_all("the queue manager stops")
         self._parts.desk.writes.force()
 

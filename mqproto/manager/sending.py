@@ -16,6 +16,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
+from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, Lot, headers_behind, in_lots, likeness, queue_name
 from mqproto.messages.listing import list_of_all
@@ -24,6 +25,7 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.protection import OPEN
 from mqproto.transfer.cursors import TRANSACTION_LIMIT
 from mqproto.turn.desk import Desk
+from mqproto.turn.effects import PostedRow
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import (
     SIGNED_20,
@@ -205,12 +207,14 @@ class Sending:
         sequences: OwnSequences,
         queues: LocalQueues,
         expiration: Expiration,
+        posted: PostedMessages,
     ) -> None:
         self._desk = desk
         self._outbound = outbound
         self._sequences = sequences
         self._queues = queues
         self._expiration = expiration
+        self._posted = posted
         self._packets = PacketBuilder(desk, queues)
         self.stored_bytes = 0
         """The number of bytes in the store after the last commit, plus those of the messages sent since then."""
@@ -218,11 +222,17 @@ class Sending:
         """The maximum number of bytes in the store after the next commit if the disk is nearly full; otherwise None."""
 
     def enqueue(
-        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+        self,
+        messages: Sequence[tuple[Destination, Draft]],
+        now: Moment,
+        *,
+        together: bool = True,
+        posted: Sequence[PostedRow] = (),
     ) -> list[int]:
         """Give numbers to messages, build each message's packet once, and put the messages into their queues.
 
         together: whether the transactional messages form a single transaction, rather than one each.
+        posted: a row for each message, if they came over HTTP.
 
         Raises:
             UsageError: one of the messages cannot be sent like this; nothing has changed.
@@ -241,6 +251,8 @@ class Sending:
             end = at + len(lot.drafts)
             self._send(lot, ordinals[at:end], flags[at:end], now)
             at = end
+        if posted:
+            self._posted.keep(posted, ordinals, now)
         return ordinals
 
     def _check(self, lots: Iterable[Lot], now: Moment) -> int:

@@ -203,6 +203,12 @@ It is 1 if they could, and if all sent messages had been examined for this.
 QUEUE_IDENTIFIER: Final = "queue_identifier"
 """The name of the counter for the first identifier not yet given to a queue that an operator made."""
 
+POSTED_UNKNOWN: Final = "posted_unknown"
+"""The name of a counter that says whether messages may have been posted of which the store knows nothing.
+
+It is 1 if that is so, and no operator has accepted it.
+"""
+
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker itself, and not about one of its operations."""
 
@@ -222,6 +228,40 @@ class OutcomeRow(NamedTuple):
     outcome: bytes
     lasting: bool
     performed_s: int
+
+
+class PostedRow(NamedTuple):
+    """A message that came over HTTP, from a producer that may hand it in again.  "OSB Rules"
+
+    message_id: the MessageID, by which the row is named; this queue manager sent the message.
+    queue: the name of the queue that it was posted to.
+    key: the id that its producer gave it; empty for none.
+    fingerprint: a digest of its content, which a repetition has as well.
+    about: opaque to the queue manager and its store.
+    changed_s: when the row last changed, on the shell's clock, which need not be UTC.
+    message_class: the class of the acknowledgment that ended it; NORMAL if none has come.
+    ended_s: when that acknowledgment was written, in UTC.
+    owed: whether a database that several queue managers share has yet to be told of it.
+    """
+
+    message_id: int
+    queue: str
+    key: str
+    fingerprint: bytes
+    about: bytes
+    changed_s: int
+    message_class: int = 0
+    ended_s: int = 0
+    owed: bool = False
+
+
+class PostedEnd(NamedTuple):
+    """The end of a posted message, with the fields that change in its row. No row is made for it."""
+
+    message_id: int
+    changed_s: int
+    message_class: int
+    ended_s: int
 
 
 class FinalAckKept(NamedTuple):
@@ -286,6 +326,8 @@ class Writes:
     """The outcomes of numbered operations, by invoker and identifier; None if one is to be forgotten."""
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """The invokers whose outcomes are all to be forgotten."""
+    posted: list[PostedRow] = field(default_factory=list)
+    ended: list[PostedEnd] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
     """The messages that leave local queues in this transaction.
 
@@ -345,6 +387,8 @@ class Writes:
             or self.counters
             or self.outcomes
             or self.forgotten_invokers
+            or self.posted
+            or self.ended
         )
 
 

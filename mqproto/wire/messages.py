@@ -63,6 +63,7 @@ _DEBUG: Final = BaseHeader.debug_header.mask
 _DESTINATION: Final = UserHeader.destination_type.mask
 _TO_PRIVATE: Final = PRIVATE_ON_DESTINATION << _DESTINATION_TYPE
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
+POSTED_QUEUE: Final = 15  # where acknowledgments of posted messages come: an address that no queue has
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
 LABEL: Final = "QM Ordering Ack"
 FIRST_FINAL_CLASS: Final = 0x4000

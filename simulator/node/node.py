@@ -44,6 +44,7 @@ from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
 from mqproto.simulator.node.indoubt import InDoubtList, list_in_doubt
 from mqproto.simulator.node.pings import PingPort, ping_port
+from mqproto.simulator.node.posting import Posting
 from mqproto.simulator.node.removals import Removals
 from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from mqproto.simulator.node.service import ClientService
@@ -173,6 +174,7 @@ class RunningNode:
             guard,
             self._transports.round_trip_s,
         )
+        self.posting = Posting(self.core, directory, store, self._turns, clock, log)
         is_declared = directory.routes.is_declared
         self._pings = PingPort(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
@@ -323,6 +325,7 @@ class RunningNode:
         if batch.writes is None:
             with suppress(DiskFullError):  # Without room to tidy, everything stays where it is.
                 self._store.tidy()
+                self.posting.tidy()
         now_s = now.uptime_ms / 1_000
         for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
             if line is not None:
@@ -339,10 +342,13 @@ class RunningNode:
         if writes.departures:
             self._removals.keep(writes.departures)
         self._store.commit(writes)
+        if writes.posted or writes.ended:
+            self.posting.carried_out(writes.posted, writes.ended)
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write notes to the log, and write notes about a trace to its spans."""
+        self.posting.note()
         if not notes:
             return
         now_s = self._clock.now().uptime_ms / 1_000

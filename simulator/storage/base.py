@@ -22,10 +22,13 @@ from mqproto.simulator.storage.checksums import (
 )
 from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
+from mqproto.simulator.storage.posted import PostedTable
 from mqproto.simulator.storage.recent import RecentRows, RecentStates
 from mqproto.simulator.storage.segments import explained_file
 from mqproto.simulator.storage.tables import (
+    ADDED,
     APPLICATION_ID,
+    BEFORE,
     FORGET_SEQUENCES,
     GIVE_UP_NAME,
     LAYOUT,
@@ -164,6 +167,7 @@ class StoreTables:
         try:
             self._set_up(node, witness)
             self.messages = MessageTable(self.db)
+            self.posted = PostedTable(self.db)
             self.look_at_log()
         except BaseException:
             self.leave()
@@ -294,6 +298,8 @@ class StoreTables:
         messages.mark([key for key in rows.keys() - set(there) if isinstance(rows[key].packet, HurtPacket)])
         messages.make_lasting(key for key in there if rows[key].expires_s is None)
         self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)
+        posted = recent.states.posted
+        self.posted.put(list(posted.rows.values()), list(posted.ended.values()))
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
@@ -334,8 +340,8 @@ class StoreTables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """Write all rows except those of queues and identifiers. Kinds without rows are skipped, because each statement
-        takes time.
+        """Write all rows except those of queues, identifiers and posted messages. Kinds without rows are skipped,
+        because each statement takes time.
         """
         run_many = self.db.executemany
         if states.outgoing:
@@ -429,7 +435,7 @@ class StoreTables:
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
         if not is_new and application_id != APPLICATION_ID:
             raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
-        if not is_new and layout != LAYOUT:
+        if not is_new and layout not in (LAYOUT, BEFORE):
             raise StoreError(
                 f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
             )
@@ -443,7 +449,9 @@ class StoreTables:
             if is_new:
                 self._make_tables(node)
             else:
-                self._found_hurt = see_that_all_is_there(self.db)
+                self._found_hurt = see_that_all_is_there(self.db, with_posted=False)
+                if layout == BEFORE:
+                    self._upgrade()
         except sqlite3.Error as error:
             if is_new and finds_no_room(error):
                 raise LifeFullError(self.path) from error
@@ -469,6 +477,11 @@ class StoreTables:
             f"INSERT INTO log VALUES ({mark});"
             f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
         )
+
+    def _upgrade(self) -> None:
+        """Add the tables that a store of the layout before lacks. That layout's programs refuse it from then on."""
+        self.db.execute("PRAGMA synchronous = FULL").close()
+        self.db.executescript(f"BEGIN IMMEDIATE; {ADDED} PRAGMA user_version = {LAYOUT}; COMMIT;")
 
     def _found_witness(self) -> Said | None:
         """Return the contents of the log's witness, or None if it is not next to the tables."""

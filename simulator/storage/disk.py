@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 
 from mqproto.simulator.base.storeerrors import ADVICE, StoreError
 from mqproto.simulator.storage.contents import fitting
+from mqproto.simulator.storage.recent import with_end
 from mqproto.turn.effects import (
     LAST_POSITION,
     POSITION_BITS,
@@ -23,6 +24,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    PostedRow,
     QueueKind,
     QueueRow,
     ReadExpired,
@@ -79,6 +81,7 @@ class Disk:
         self.identifiers: dict[tuple[Guid, int], int] = {}
         self.counters: dict[str, int] = {}
         self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
+        self.posted: dict[int, PostedRow] = {}
         self.commit_count = 0
         self.size_bytes = 0
         """The total size of all messages, in bytes."""
@@ -169,6 +172,10 @@ class Disk:
                 self.outcomes.pop(name, None)
             else:
                 self.outcomes[name] = outcome
+        self.posted |= {row.message_id: row for row in writes.posted}
+        for end in writes.ended:
+            if (posted := self.posted.get(end.message_id)) is not None:
+                self.posted[end.message_id] = with_end(posted, end)
         if self.hurt:
             self.hurt = {key: packet for key, packet in self.hurt.items() if self.row(key) is not None}
 

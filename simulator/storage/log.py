@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import sub
 from typing import Final, NamedTuple
 
 from mqproto.simulator.base.storeerrors import (
@@ -69,14 +70,21 @@ class _Due:
     keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to
         move to the tables.
     looked_at: the number of these keys that have been checked.
-    removals, identifiers: the number of removals, and of identifiers, that are due, out of those that only the log has.
-        The oldest are due; the rest belong to later segments.
+    removals, identifiers, posted, ended: the number of removals, of identifiers, and of posted rows and their ends that
+        are due, out of those that only the log has. The oldest are due; the rest belong to later segments.
     """
 
     keys: list[int]
     looked_at: int
     removals: int
     identifiers: int
+    posted: int
+    ended: int
+
+    def take_off(self, *counts: int) -> None:
+        """Count what a slice has moved, in the order of the fields."""
+        due = (self.removals, self.identifiers, self.posted, self.ended)
+        self.removals, self.identifiers, self.posted, self.ended = map(sub, due, counts)
 
 
 class Log:
@@ -147,7 +155,7 @@ class Log:
             self._due is not None
             or len(self._older) >= limits.segments
             or (bool(self._older) and self._reserve.is_missing)
-            or recent.messages.memory_bytes > limits.memory_bytes
+            or recent.memory_bytes > limits.memory_bytes
             or recent.removal_count > REMOVALS * limits.slice_messages
         )
 
@@ -157,7 +165,7 @@ class Log:
             return self.begin()
         if not self.has_work():
             return self._segment
-        limits, memory_bytes = self._limits, self.recent.messages.memory_bytes
+        limits, memory_bytes = self._limits, self.recent.memory_bytes
         if self._due is None:
             # The reserve is used to its end: a segment behind it may have no room for the next record, even
             # if that segment was done with before and is now a reserve, a short one.
@@ -170,8 +178,15 @@ class Log:
                 or memory_bytes > limits.memory_bytes
                 or self._reserve.is_missing
             ):
-                recent = self.recent
-                self._due = _Due(self._older[0].keys, 0, len(recent.gone), len(recent.states.identifiers))
+                recent, posted = self.recent, self.recent.states.posted
+                self._due = _Due(
+                    self._older[0].keys,
+                    0,
+                    len(recent.gone),
+                    len(recent.states.identifiers),
+                    len(posted.rows),
+                    len(posted.ended),
+                )
         if self._due is not None or self.recent.removal_count > REMOVALS * limits.slice_messages:
             self._try_to_spill(writes)
         return self._segment
@@ -254,7 +269,7 @@ class Log:
             size_bytes = sum(segment.used_bytes for segment in self.segments())
             self.is_overdrawn = (
                 size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
-                or self.recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
+                or self.recent.memory_bytes > OVERDRAFT * limits.memory_bytes
             )
             # With a reserve, all that makes the store larger is refused instead, until the tables have room.
             if self.is_overdrawn and not (limits.reserve_bytes and finds_no_room(error)):
@@ -281,11 +296,17 @@ class Log:
                 size_bytes += len(row.packet)
         gone = dict(islice(recent.gone.items(), REMOVALS * limit))
         identifiers = states.first_identifiers(limit) if due else []
+        posted = states.posted.first(limit) if due else []
+        ended = states.posted.first_ended(limit)
+        counts = (len(gone), len(identifiers), len(posted), len(ended))
         is_done = (
             due is not None
             and due.looked_at + looked_at == len(due.keys)
+            # A row that comes anew has no end, so there may be fewer than were due.
+            and (due.ended <= len(ended) or len(ended) < limit)
             and due.removals <= len(gone)
             and due.identifiers <= len(identifiers)
+            and due.posted <= len(posted)
         )
         following = self.segments()[1] if is_done else None
         if following is not None:
@@ -299,17 +320,17 @@ class Log:
             # Messages that are gone, and left for a later slice, are subtracted as they were when they went.
             self._tables.messages.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
+            self._tables.posted.put(posted, ended)
             if following is not None:
                 # These may be newer than the segment: the later segments say the same again, if it comes to that.
                 self._tables.put_states(states)
                 mark = Mark(following.number, following.first_record, is_begun=True)
                 self._tables.put_mark(mark)
-        recent.take_out(rows, gone, identifiers, with_states=is_done)
+        recent.take_out(rows, gone, identifiers, posted, ended, with_states=is_done)
         self._mark = mark
         if due is not None:
             due.looked_at += looked_at
-            due.removals -= len(gone)
-            due.identifiers -= len(identifiers)
+            due.take_off(*counts)
         if is_done:
             self._due = None
             self._reserve.take(self._older.pop(0))

@@ -20,6 +20,8 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    PostedEnd,
+    PostedRow,
     QueueRow,
     Writes,
 )
@@ -27,6 +29,8 @@ from mqproto.wire.guid import Guid
 
 ROW_BYTES: Final = 400
 """The number of bytes that a message takes in memory in addition to its packet."""
+POSTED_BYTES: Final = 700
+"""The approximate number of bytes that a posted row takes in memory."""
 
 
 Size = Sequence[int]
@@ -57,9 +61,16 @@ class RecentRows:
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
+    def memory_bytes(self) -> int:
+        """The approximate number of bytes of memory that the messages and the posted rows take."""
+        return self.messages.memory_bytes + POSTED_BYTES * len(self.states.posted.rows)
+
+    @property
     def removal_count(self) -> int:
         """The number of rows of the tables that have to be removed or changed."""
-        return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
+        states = self.states
+        changed_count = len(states.forgotten_identifiers) + len(states.posted.ended)
+        return len(self.gone) + len(self.lasting) + changed_count
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """Add a record that was written to the log.
@@ -93,12 +104,15 @@ class RecentRows:
         self.states.clear()
         self.states.queues.clear()
         self.states.identifiers.clear()
+        self.states.posted.clear()
 
     def take_out(
         self,
         rows: list[MessageRow],
         gone: Iterable[int],
         identifiers: list[IdentifierRow],
+        posted: list[PostedRow],
+        ended: list[PostedEnd],
         *,
         with_states: bool,
     ) -> None:
@@ -114,6 +128,7 @@ class RecentRows:
         self.states.forgotten_identifiers.clear()
         for row in identifiers:
             del self.states.identifiers[row.source, row.ordinal]
+        self.states.posted.take_out(posted, ended)
         if with_states:
             self.states.clear()
 
@@ -220,6 +235,66 @@ class RecentMessages:
         return rows
 
 
+class RecentPosted:
+    """The posted rows of the log that the tables lack, the oldest first.
+
+    Attributes:
+        ended: the ends whose rows the tables have already.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[int, PostedRow] = {}
+        self.ended: dict[int, PostedEnd] = {}
+        self._by_name: dict[tuple[str, str], int] = {}
+
+    def add(self, rows: list[PostedRow], ended: list[PostedEnd]) -> None:
+        """Add rows, and the ends of these or earlier ones."""
+        for row in rows:
+            self.rows[row.message_id] = row
+            self.ended.pop(row.message_id, None)
+            if row.key:
+                self._by_name[row.queue, row.key] = row.message_id
+        for end in ended:
+            found = self.rows.get(end.message_id)
+            if found is None:
+                self.ended[end.message_id] = end
+            else:
+                self.rows[end.message_id] = with_end(found, end)
+
+    def take_out(self, rows: list[PostedRow], ended: list[PostedEnd]) -> None:
+        """Forget these rows and ends, because the tables have them."""
+        for row in rows:
+            del self.rows[row.message_id]
+            if self._by_name.get((row.queue, row.key)) == row.message_id:
+                del self._by_name[row.queue, row.key]
+        for end in ended:
+            del self.ended[end.message_id]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.rows.clear()
+        self.ended.clear()
+        self._by_name.clear()
+
+    def first(self, limit: int) -> list[PostedRow]:
+        """Return at most `limit` rows, beginning with the oldest."""
+        return list(islice(self.rows.values(), limit))
+
+    def first_ended(self, limit: int) -> list[PostedEnd]:
+        """Return at most `limit` ends whose rows are in the tables."""
+        return list(islice(self.ended.values(), limit))
+
+    def named(self, queue: str, key: str) -> PostedRow | None:
+        """Return the row of the message with this id; None if it is not here."""
+        found = self._by_name.get((queue, key))
+        return None if found is None else self.rows[found]
+
+
+def with_end(row: PostedRow, end: PostedEnd) -> PostedRow:
+    """Return a row with its end. Another acknowledgment of the same message replaces an earlier one."""
+    return row._replace(changed_s=end.changed_s, message_class=end.message_class, ended_s=end.ended_s)
+
+
 class RecentStates:
     """The rows that are not messages, each as it was last written.
 
@@ -237,6 +312,7 @@ class RecentStates:
         self.counters: dict[str, int] = {}
         self.forgotten_invokers: dict[bytes, None] = {}
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
+        self.posted = RecentPosted()
 
     def add(self, writes: Writes) -> None:
         """Add all rows of a transaction, except messages."""
@@ -253,9 +329,13 @@ class RecentStates:
             self.forgotten_invokers[invoker] = None
             self.outcomes = {name: row for name, row in self.outcomes.items() if name[0] != invoker}
         self.outcomes |= writes.outcomes
+        if writes.posted or writes.ended:
+            self.posted.add(writes.posted, writes.ended)
 
     def clear(self) -> None:
-        """Forget everything that is in the tables. Queues and identifiers are removed separately."""
+        """Forget everything that is in the tables. Queues, identifiers and posted rows are removed
+        separately.
+        """
         self.outgoing.clear()
         self.incoming.clear()
         self.forgotten_identifiers.clear()

@@ -25,6 +25,8 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    PostedEnd,
+    PostedRow,
     QueueRow,
     Writes,
 )
@@ -49,6 +51,8 @@ class States(msgspec.Struct, array_like=True):
     forgotten_outcomes: list[tuple[bytes, int]]
     forgotten_invokers: list[bytes]
     forgotten_incoming: list[tuple[Guid, int]] = []
+    posted: list[PostedRow] = []
+    ended: list[PostedEnd] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -148,6 +152,8 @@ def _decoded(data: memoryview, packets: memoryview) -> Decoded:
             **{(row.invoker, row.identifier): row for row in states.outcomes},
         },
         forgotten_invokers=states.forgotten_invokers,
+        posted=states.posted,
+        ended=states.ended,
     )
     found = zip(messages, checksums, strict=False)
     return Decoded(writes, [row for row, checksum in found if zlib.crc32(row.packet) != checksum])
@@ -166,6 +172,8 @@ def _states(writes: Writes) -> States:
         [name for name, row in outcomes.items() if row is None],
         writes.forgotten_invokers,
         [name for name, row in writes.incoming.items() if row is None],
+        writes.posted,
+        writes.ended,
     )
 
 

@@ -43,6 +43,7 @@ from mqproto.turn.effects import (
     HurtPacket,
     IncomingRow,
     NewLife,
+    PostedRow,
     QueueKind,
     QueueRow,
     ReadExpired,
@@ -264,6 +265,49 @@ class Store:
         """
         with explained(self.path):
             return self._contents.sequences(read)
+
+    def posted(self, queue: str, key: str) -> PostedRow | None:
+        """Return the message that was posted to a queue with this id; None if there is none.
+
+        Raises:
+            DamageError: a message that may have this id differs from the one that was written.
+            StoreError: the file cannot be read.
+        """
+        try:
+            return self._contents.posted(queue, key)
+        except sqlite3.Error as error:
+            explain(self.path, error)
+            raise
+
+    def posted_as(self, message_id: int) -> PostedRow | None:
+        """Return the posted message with this MessageID, as `posted` does."""
+        try:
+            return self._contents.posted_as(message_id)
+        except sqlite3.Error as error:
+            explain(self.path, error)
+            raise
+
+    def owed(self) -> list[PostedRow]:
+        """Return the posted messages of which a shared database has yet to be told.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with explained(self.path):
+            return self._contents.owed()
+
+    def forget_posted(self, since_s: int, limit: int = 1_000) -> int:
+        """Forget a slice of the posted messages in the tables that have not changed since then. Return their number.
+
+        This may be undone by a power loss, and then happens again.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        if not self._log.is_usable:
+            return 0
+        with self._together, explained(self.path), self._tables.transaction(flushed=False):
+            return self._tables.posted.forget(since_s, limit)
 
     def take_forgotten(self) -> int:
         """Return how many strangers' sequences have been forgotten since the last call.

@@ -23,6 +23,7 @@ from mqproto.simulator.storage.checksums import (
     message_columns,
     packets_as_read,
 )
+from mqproto.simulator.storage.posted import POSTED_SCHEMA
 from mqproto.simulator.storage.recent import Size, runs
 from mqproto.turn.effects import (
     LAST_POSITION,
@@ -37,11 +38,13 @@ from mqproto.turn.effects import (
 )
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 6
+LAYOUT: Final = 7
 """The version number of this layout, which is the file's user_version.
 
 It grows with each change of SCHEMA.
 """
+BEFORE: Final = 6
+"""The layout before, which had no posted messages. A store that has it gets the new tables when its node starts."""
 
 
 def _guid(column: str) -> str:
@@ -52,7 +55,9 @@ def _guid(column: str) -> str:
 
 
 COUNTED: Final = ("queue", "outgoing_sequence", "incoming_sequence", "message_id", "counter", "outcome")
-"""The tables that have a row in `total`. Messages are counted in the rows of their queues."""
+"""The tables that have a row in `total`, apart from `posted`. Messages are counted in the rows of their queues."""
+POSTED: Final = "posted"
+"""The table that has a row in `total` as well, and is not read when a store is opened."""
 
 
 def _counting(table: str) -> str:
@@ -72,7 +77,7 @@ def _counting(table: str) -> str:
     )
 
 
-SCHEMA: Final = f"""
+SCHEMA_BEFORE: Final = f"""
 -- Whose it is, and where it lives: on which machine, under which path, and as which file.
 CREATE TABLE node (
     guid BLOB PRIMARY KEY, machine TEXT NOT NULL, path TEXT NOT NULL, inode INTEGER NOT NULL, checksum INTEGER NOT NULL
@@ -139,6 +144,9 @@ CREATE VIEW incoming AS
         datetime(last_access_s, 'unixepoch') AS last_access
     FROM incoming_sequence JOIN queue USING (queue);
 """
+ADDED: Final = POSTED_SCHEMA + _counting(POSTED)
+SCHEMA: Final = SCHEMA_BEFORE + ADDED
+"""What was added comes last, so that everything before it is on the same pages of a new file (care/header.py)."""
 
 
 def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:

@@ -21,7 +21,15 @@ from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.recovery import take_again
 from mqproto.simulator.storage.tables import keys_of
 from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness
-from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
+from mqproto.turn.effects import (
+    LAST_POSITION,
+    POSITION_BITS,
+    POSTED_UNKNOWN,
+    OutgoingRow,
+    QueueKind,
+    Writes,
+    message_key,
+)
 
 BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
@@ -198,6 +206,12 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
                 outcomes={(row.invoker, row.identifier): row for row in found.outcomes},
             )
         )
+        posted = found.stored_posted()
+        while rows_posted := list(islice(posted, BATCH)):
+            with tables.transaction(flushed=False):
+                tables.posted.put(rows_posted, [])
+        if found.hurt_posted_count or found.lacks != (False, 0):
+            recent.states.counters[POSTED_UNKNOWN] = 1
         segment = max(found.last_segment, found.mark.segment if found.mark else 0) + 1
         mark = Mark(segment, found.record + 1, is_begun=False)
         tables.take_over(base, mark)

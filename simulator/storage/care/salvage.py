@@ -28,8 +28,9 @@ from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, 
 from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.contents import made_outcome
 from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.posted import COLUMNS, made_posted
 from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
-from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
+from mqproto.simulator.storage.tables import APPLICATION_ID, BEFORE, LAYOUT, keys_of
 from mqproto.simulator.storage.witnesses.sqlitelog import log_path
 from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness_path
 from mqproto.turn.effects import (
@@ -39,6 +40,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    PostedRow,
     QueueKind,
     QueueRow,
     Writes,
@@ -91,6 +93,7 @@ class Salvage:
         stored: the number of messages of each queue in the tables, keyed by the queue's number.
         counts: the number of messages of each queue, including those that the log adds, but not those that it removes.
         records: the records of the log without damaged messages, keyed by their numbers.
+        hurt_posted_count: the number of posted messages that are damaged in the tables.
     """
 
     path: Path
@@ -112,6 +115,7 @@ class Salvage:
     counters: dict[str, int] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     records: dict[int, Writes] = field(default_factory=dict)
+    hurt_posted_count: int = 0
     findings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
@@ -157,6 +161,13 @@ class Salvage:
                     yield whole_message(*columns)
                 except DamageError as error:
                     findings.append(f"{self.name_of(number)}: {error}")
+
+    def stored_posted(self) -> Iterator[PostedRow]:
+        """Yield the undamaged posted messages of the tables. Those that are damaged were counted before."""
+        with suppress(*UNREADABLE):
+            for row in self.db.execute(f"SELECT {COLUMNS} FROM posted ORDER BY message_id"):
+                with suppress(DamageError):
+                    yield from whole_rows("posted", [row], made_posted)
 
     def messages(self, findings: list[str]) -> Iterator[MessageRow]:
         """Yield all undamaged messages of the tables and the log together, in the order of their keys."""
@@ -297,7 +308,7 @@ def _is_the_disks(error: Exception) -> bool:
 def _see_that_it_is_a_store(found: Salvage) -> None:
     [(application_id,)] = found.db.execute("PRAGMA application_id").fetchall()
     [(layout,)] = found.db.execute("PRAGMA user_version").fetchall()
-    if application_id == APPLICATION_ID and layout != LAYOUT:
+    if application_id == APPLICATION_ID and layout not in (LAYOUT, BEFORE):
         raise StoreError(
             f"{found.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
         )
@@ -343,6 +354,7 @@ def _read_tables(found: Salvage) -> None:
     found.identifiers = _rows(found, "message_id", "source, ordinal, time_stamp_s, checksum", IdentifierRow)
     found.counters = dict(_rows(found, "counter", "*", made_counter))
     found.outcomes = _rows(found, "outcome", "*", made_outcome)
+    _read_posted(found)
 
 
 def _count(found: Salvage) -> None:
@@ -407,6 +419,30 @@ def _readable(
             if first < last:
                 middle = (first + last) // 2
                 ranges += [(middle + 1, last), (first, middle)]
+
+
+def _read_posted(found: Salvage) -> None:
+    """Read the posted messages, and count the damaged ones. There may be millions, so they are not kept."""
+    there_count = whole_count = counted = 0
+    try:
+        [(layout,)] = found.db.execute("PRAGMA user_version").fetchall()
+        if layout == BEFORE:
+            return
+        for (count,) in found.db.execute("SELECT row_count FROM total WHERE name = 'posted'"):
+            counted = count if isinstance(count, int) else 0
+        for row in found.db.execute(f"SELECT {COLUMNS} FROM posted"):
+            there_count += 1
+            with suppress(DamageError):
+                whole_count += len([*whole_rows("posted", [row], made_posted)])
+    except UNREADABLE as error:
+        found.findings.append(f"{found.path.name}: table posted can be read in part: {error}")
+        counted = max(counted, there_count + 1)
+    found.hurt_posted_count = max(counted, there_count) - whole_count
+    if found.hurt_posted_count:
+        found.findings.append(
+            f"{found.path.name}: {found.hurt_posted_count:,} posted messages are not whole or not there, so their"
+            " ids are unknown"
+        )
 
 
 def _read_witness(files: Files, found: Salvage, log: _Log) -> None:

@@ -15,6 +15,8 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    PostedEnd,
+    PostedRow,
     QueueKind,
     QueueRow,
     ReadBy,
@@ -79,6 +81,21 @@ outcome_rows = st.builds(
     st.booleans(),
     integers,
 )
+POSTED_TO = ["orders", "a\0b", "Gr\u00fc\u00dfe"]
+ordinals = st.integers(1, 30)
+
+
+def posted(
+    message_id: int, fingerprint: bytes = b"", changed_s: int = 1, about: bytes = b"", *, owed: bool = False
+) -> PostedRow:
+    """Return a row whose queue and id follow from its MessageID; one of five has no id."""
+    queue, key = POSTED_TO[message_id % len(POSTED_TO)], f"id {message_id}" if message_id % 5 else ""
+    return PostedRow(message_id, queue, key, fingerprint, about, changed_s, owed=owed)
+
+
+posted_rows = st.builds(
+    posted, ordinals, st.binary(max_size=32), integers, st.binary(max_size=9), owed=st.booleans()
+)
 
 
 @st.composite
@@ -108,6 +125,8 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     writes.forgotten_invokers = draw(st.lists(st.sampled_from([b"one", b"other"]), max_size=1))
     rows = draw(st.lists(outcome_rows, max_size=4))
     writes.outcomes = {(row.invoker, row.identifier): row if draw(st.booleans()) else None for row in rows}
+    writes.posted = draw(st.lists(posted_rows, max_size=4))
+    writes.ended = draw(st.lists(st.builds(PostedEnd, ordinals, *[integers] * 3), max_size=4))
     return writes
 
 
@@ -135,6 +154,16 @@ def sequences_in(store: Store | Disk) -> list[IncomingRow]:
     return sorted(row for read in reads for row in store.sequences(read))
 
 
+def posted_in(store: Store) -> dict[int, PostedRow]:
+    """Return the posted messages, each as it is found by its id and by its MessageID alike."""
+    rows = {number: row for number in range(1, 31) if (row := store.posted_as(number)) is not None}
+    for number in range(1, 31):
+        if (wanted := posted(number)).key:
+            assert store.posted(wanted.queue, wanted.key) == rows.get(number)
+    assert sorted(store.owed()) == sorted(row for row in rows.values() if row.owed)
+    return rows
+
+
 def has(store: Store, model: Disk) -> bool:
     """Return whether the store has the same content as the model."""
     return (
@@ -142,4 +171,5 @@ def has(store: Store, model: Disk) -> bool:
         and store.size_bytes == model.size_bytes
         and in_order(store.load()) == in_order(model.load())
         and sequences_in(store) == sequences_in(model)
+        and posted_in(store) == model.posted
     )

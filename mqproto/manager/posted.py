@@ -1,0 +1,103 @@
+"""Messages that came over HTTP: their rows, and the acknowledgments that end them.
+
+A row is in the transaction of its message. The message asks for acknowledgments to POSTED_QUEUE, which is an address
+and not a queue: an acknowledgment that comes there changes the row, in the transaction of the turn that takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
+from mqproto.wire import PrivateQueueFormatName, UserMessage
+from mqproto.wire.glance import correlated
+from mqproto.wire.guid import Guid
+from mqproto.wire.messages import POSTED_QUEUE
+
+RAN_S: Final = "ran_s"
+"""The name of the counter for the seconds in which the queue manager has run, all its processes together."""
+LEAP_S: Final = 600
+"""The most seconds that can pass from one look at the clock to the next. A machine that resumes may leap further."""
+
+
+class RunningTime:
+    """Counts the seconds in which a queue manager runs. Dates may be wrong, and time in which nothing could be posted
+    ages nothing.
+    """
+
+    def __init__(self, state: StoredState, now: Moment) -> None:
+        self._ran_s = self._kept_s = state.counters.get(RAN_S, 1)
+        self._at_ms = now.uptime_ms
+
+    def now_s(self, now: Moment) -> int:
+        """Return the seconds up to this moment."""
+        passed_s = (now.uptime_ms - self._at_ms) // 1_000
+        if passed_s > 0:
+            self._at_ms += passed_s * 1_000
+            self._ran_s += min(passed_s, LEAP_S)
+        return self._ran_s
+
+    def unkept(self) -> dict[str, int]:
+        """Return the counter to keep, if it has changed since the last call."""
+        if self._kept_s == self._ran_s:
+            return {}
+        self._kept_s = self._ran_s
+        return {RAN_S: self._ran_s}
+
+
+class PostedMessages:
+    """The posted messages of one queue manager. It keeps none in memory: the shell asks the store."""
+
+    def __init__(self, desk: Desk, state: StoredState, now: Moment) -> None:
+        self._desk = desk
+        self.time = RunningTime(state, now)
+        self.is_unknown = bool(state.counters.get(POSTED_UNKNOWN))
+        """Whether messages may have been posted that the store does not know, and no operator has accepted that."""
+        if state.life is not None and state.life.is_restored:
+            self.is_unknown = True
+            desk.writes.urgent().counters[POSTED_UNKNOWN] = 1
+
+    def keep(self, rows: Sequence[PostedRow], ordinals: Sequence[int], now: Moment) -> None:
+        """Keep the rows of messages that were just sent, with these MessageIDs."""
+        now_s = self.time.now_s(now)
+        self._put(
+            row._replace(message_id=ordinal, changed_s=now_s)
+            for row, ordinal in zip(rows, ordinals, strict=True)
+        )
+
+    def _put(self, rows: Iterable[PostedRow]) -> None:
+        writes = self._desk.writes.urgent()
+        writes.posted += rows
+        writes.counters |= self.time.unkept()
+
+    def settled(self, rows: Iterable[PostedRow]) -> None:
+        """Record that a shared database has been told of these messages. This may wait for the next commit."""
+        self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
+
+    def arrived(self, message: UserMessage, now: Moment) -> None:
+        """Take an acknowledgment that came from another queue manager."""
+        source, ordinal = correlated(message.properties.correlation_id)
+        self.ended(source, ordinal, message.properties.message_class, message.user.sent_time_s, now)
+
+    def ended(self, source: Guid, message_id: int, message_class: int, ended_s: int, now: Moment) -> None:
+        """Record the end of a message. The last of several acknowledgments counts."""
+        if source == self._desk.identity:
+            end = PostedEnd(message_id, self.time.now_s(now), message_class, ended_s)
+            self._desk.writes.urgent().ended.append(end)
+
+    def stop(self) -> None:
+        """Keep the time, so that programs of short life age their messages, too."""
+        self._desk.writes.later.counters |= self.time.unkept()
+
+
+def is_posted_address(message: UserMessage) -> bool:
+    """Whether a message is addressed to POSTED_QUEUE."""
+    return message.user.destination_queue == POSTED_QUEUE
+
+
+def posted_address(identity: Guid) -> PrivateQueueFormatName:
+    """Return the name to which a queue manager's posted messages ask for acknowledgments."""
+    return PrivateQueueFormatName(identity, POSTED_QUEUE)

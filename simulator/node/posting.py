@@ -1,0 +1,224 @@
+"""Messages that an HTTP front hands to its node, in the same process.
+
+A message is fed to the core with its row, and answered when the turn with both is on disk. Whether it came before is
+asked of the turns that are not on disk yet, and then of the store. The order of a turn: flush, log lines, answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import MqprotoError, QuotaExceeded, UsageError
+from mqproto.formatname import PrivateName
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
+from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.node.room import found_for
+from mqproto.simulator.node.turns import Clock, Turn, TurnFeed
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology.directory import NodeDirectory
+from mqproto.turn.effects import PostedEnd, PostedRow
+from mqproto.wire import MessageClass
+from mqproto.wire.guid import guid_text
+from mqproto.wire.messages import POSTED_QUEUE
+
+FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
+DAY_S: Final = 86_400
+KEEP_S: Final = 30 * DAY_S
+"""How long a row is kept after its last change, in seconds in which the node ran."""
+TIDY_S: Final = 60
+"""The interval, in seconds, at which a node looks for rows to forget."""
+SLICE: Final = 500
+"""The maximum number of rows that are forgotten in one turn."""
+TAKEN: Final = ("accepted", "duplicate-dropped")
+"""The words in the log for messages that are answered with 200."""
+
+
+class KeyReusedError(UsageError):
+    """The id belongs to a message with other content."""
+
+
+class IdInDoubtError(MqprotoError):
+    """It cannot be known whether a message with this id was posted."""
+
+
+class Posted(NamedTuple):
+    """A message is on disk.
+
+    message_id: the message's identifier; for a repetition, that of the first message.
+    """
+
+    message_id: str
+    is_repeated: bool
+
+
+@dataclass(slots=True)
+class _Fed:
+    """A row that is not on disk yet, with the turn that brings it there."""
+
+    row: PostedRow
+    turn: Turn
+
+
+class Posting:
+    """Takes the messages of one node's HTTP front.
+
+    Args:
+        core: sends the messages.
+        directory: resolves names.
+        store: knows the rows that are on disk.
+        log: takes a line for each message.
+        keep_s: see KEEP_S.
+    """
+
+    def __init__(
+        self,
+        core: QueueManager,
+        directory: NodeDirectory,
+        store: Store,
+        turns: TurnFeed,
+        clock: Clock,
+        log: FilteringBoundLogger,
+        keep_s: int = KEEP_S,
+    ) -> None:
+        self._core, self._directory, self._store = core, directory, store
+        self._turns, self._clock, self._log = turns, clock, log
+        self._posted = core.inspect().posted
+        self.keep_s = keep_s
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """The number of messages, by queue and by word of TAKEN."""
+        self.ends: Counter[str] = Counter()
+        """The number of ends, by message class."""
+        self.on_end: Callable[[PostedEnd], None] = lambda end: None
+        """Called with each end once it is on disk."""
+        self._manager = guid_text(directory.node.guid)
+        self._address = str(PrivateName(directory.node.guid, POSTED_QUEUE))
+        self._fed: dict[tuple[str, str], _Fed] = {}
+        self._lines: dict[int, dict[str, Any]] = {}
+        """The facts for the line of each message that is not on disk yet, by MessageID."""
+        self._whole: list[tuple[str, dict[str, Any]]] = []
+        """The lines to write in this turn, each with its event."""
+        self._tidied_s = 0
+
+    async def post(
+        self,
+        queue: str,
+        draft: Draft,
+        key: str = "",
+        fingerprint: bytes = b"",
+        about: bytes = b"",
+        *,
+        called: str = "",
+        **facts: str,
+    ) -> Posted:
+        """Return when the message is on disk, because of this call or an earlier one.
+
+        Args:
+            queue: the queue's name in rows and lines.
+            draft: the message. If it names no administration queue, its end is put into its row.
+            key: the id that its producer gave it; empty for none, so that repetitions are not noticed.
+            fingerprint: a digest of the content, for comparing repetitions.
+            about: what the row has to keep for the front.
+            called: the name of the queue at this node; by default, `queue`.
+            facts: more facts for the line.
+
+        Raises:
+            KeyReusedError: the id belongs to a message with other content.
+            IdInDoubtError: the store cannot know whether a message with this id was posted.
+            UsageError, FormatNameError: the message cannot be sent like this, or there is no room.
+        """
+        await self._turns.room()
+        if key:
+            found = self._fed.get((queue, key))
+            row = self._looked_up(queue, key) if found is None else found.row
+            if row is not None:
+                if row.fingerprint != fingerprint:
+                    raise KeyReusedError(
+                        f"the id {key} belongs to a message with other content: give each message its own"
+                    )
+                if found is not None:
+                    await found.turn.carried_out()
+                message = self._named(row.message_id)
+                self._whole.append(("duplicate-dropped", _facts(message, queue, key, facts)))
+                self.note()
+                return Posted(message, is_repeated=True)
+        destination = self._directory.destination(called or queue)
+        draft = self._directory.with_format_names(draft)
+        if not draft.admin_queue:
+            draft = replace(draft, admin_queue=self._address, acknowledgments=FULL_RECEIVE)
+        row = PostedRow(0, queue, key, fingerprint, about, 0)
+        now = self._clock.now()
+        try:
+            [ordinal] = self._core.enqueue([(destination, draft)], now, posted=[row])
+        except QuotaExceeded:
+            # A full disk may have room again.
+            if not found_for(draft.size_bytes, self._core, self._store):
+                raise
+            [ordinal] = self._core.enqueue([(destination, draft)], now, posted=[row])
+        turn = self._turns.count(messages=1, size_bytes=draft.size_bytes)
+        if key:
+            self._fed[queue, key] = _Fed(row._replace(message_id=ordinal), turn)
+        message = self._named(ordinal)
+        self._lines[ordinal] = _facts(message, queue, key, facts)
+        await turn.carried_out()
+        return Posted(message, is_repeated=False)
+
+    def look(self, queue: str, key: str) -> PostedRow | None:
+        """Return the row of the message with this id, as it is on disk; None if there is none.
+
+        Raises:
+            IdInDoubtError: the store cannot know whether a message with this id was posted.
+        """
+        return self._looked_up(queue, key)
+
+    def _looked_up(self, queue: str, key: str) -> PostedRow | None:
+        if self._posted.is_unknown:
+            raise IdInDoubtError("the store was put back or repaired, and may lack ids")
+        try:
+            return self._store.posted(queue, key)
+        except DamageError as error:
+            raise IdInDoubtError(f"the row of the id {key} is damaged: {error}") from None
+
+    def _named(self, ordinal: int) -> str:
+        return f"{self._manager}\\{ordinal}"
+
+    # For the loop
+
+    def note(self) -> None:
+        """Write the lines of messages whose rows are on disk."""
+        lines, self._whole = self._whole, []
+        for event, facts in lines:
+            self.counts[facts["queue"], event] += 1
+            self._log.info(event, **facts)
+
+    def carried_out(self, posted: list[PostedRow], ended: list[PostedEnd]) -> None:
+        """Record that these rows and ends are on disk."""
+        for row in posted:
+            if (facts := self._lines.pop(row.message_id, None)) is not None:
+                self._whole.append(("accepted", facts))
+            if row.key:
+                self._fed.pop((row.queue, row.key), None)
+        for end in ended:
+            self.ends[MessageClass(end.message_class).name] += 1
+            self.on_end(end)
+
+    def tidy(self) -> None:
+        """Forget a slice of the rows that have not changed for long. A node calls this in turns without a commit.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        now_s = self._posted.time.now_s(self._clock.now())
+        if now_s - self._tidied_s >= TIDY_S and self._store.forget_posted(now_s - self.keep_s, SLICE) < SLICE:
+            self._tidied_s = now_s
+
+
+def _facts(message: str, queue: str, key: str, others: dict[str, str]) -> dict[str, str]:
+    return {"message": message, "queue": queue, "key": key} | {
+        name: value for name, value in others.items() if value
+    }
