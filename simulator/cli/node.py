@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,10 @@ from mqproto.simulator.command.options import (
     place_of,
 )
 from mqproto.simulator.edges.options import TracesOption
+
+if TYPE_CHECKING:
+    from mqproto.simulator.node.node import Front
+    from mqproto.simulator.topology.places import Place
 
 
 def node(
@@ -60,6 +64,11 @@ def node(
         "default. An address beyond loopback needs --allow-remote.",
         value("HOST[:PORT]"),
     ] = None,
+    gateway: Annotated[
+        str,
+        "Accept messages over HTTP at this address; mqproto gateway and a topology have more options.",
+        value("HOST:PORT"),
+    ] = "",
     traces: TracesOption = "",
     capture: Annotated[Path | None, "Record packets in this pcapng; an existing file is extended."] = None,
     waypoints: WaypointsOption = False,
@@ -103,6 +112,9 @@ def node(
         place = place.with_metrics(metrics, name)
     if traces:
         place = place.with_traces(traces, name)
+    if gateway:
+        place = place.with_gateway(gateway, name)
+    front = _front(place, name)
     meant = place.topology.with_readers(name, readers, readers_folder), name, place.directory
     run = partial(
         run_node,
@@ -111,11 +123,23 @@ def node(
         remote_metrics=remote_metrics,
         queues=wishes,
         capture=capture,
+        front=front,
     )
     return Program(
         partial(check_node, *meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics),
         partial(serve, run, name, log, supervised=supervised),
     )
+
+
+def _front(place: Place, name: str) -> Front | None:
+    """Return the HTTP front of a node; None if it has none. What it takes is imported by those alone who want it."""
+    table = place.topology.nodes[name].gateway
+    if table is None:
+        return None
+    from mqproto.simulator.edges.gateway.run import run_gateway
+    from mqproto.simulator.edges.options import GatewayOptions
+
+    return partial(run_gateway, GatewayOptions.of(place, name, table))
 
 
 def _was_said(context: typer.Context, name: str) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def gateway(
     options: GatewayOptions, _config: ConfigOption = "", supervised: SupervisedOption = False
 ) -> Program:
-    """Accept messages over HTTP. POST /queues/NAME/messages gets status 200 once the message is on the node's disk.
+    """Run a node that accepts messages over HTTP. POST /queues/NAME/messages gets 200 once the message is on disk.
 
     \b
     $ curl -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' \\
@@ -29,11 +29,21 @@ def gateway(
 
     A repeated request gets the same id, and its message is dropped. /openapi.json describes all requests and answers.
     """
-    if supervised:
-        end_with_input()
-    from mqproto.simulator.edges.gateway.run import check, serve
+    from mqproto.simulator.edges.gateway.run import check, run_gateway
+    from mqproto.simulator.node.node import run_node, serve
 
-    return Program(partial(check, options), partial(run_task, partial(serve, options)))
+    place = options.place
+    name = place.topology.node_named(options.node).name
+    run = partial(
+        run_node,
+        place.topology,
+        name,
+        place.directory,
+        allow_remote=options.allow_remote,
+        front=partial(run_gateway, options),
+    )
+    log = place.directory / f"{name}.log"
+    return Program(partial(check, options), partial(serve, run, name, log, supervised=supervised))
 
 
 def trigger(

@@ -5,9 +5,12 @@ A trigger's options determine when, how often and in which order it attempts mes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
+
+import msgspec
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import ARGUMENT, hold_bounds, value
@@ -306,6 +309,26 @@ class GatewayOptions:
         value("CA"),
     ] = None
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False
+
+    @classmethod
+    def of(cls, place: Place, node: str, table: Mapping[str, Any]) -> GatewayOptions:
+        """Return the options in a topology's table.
+
+        Raises:
+            UsageError: one of them is not valid.
+        """
+        hints = get_type_hints(cls)
+        given: dict[str, Any] = {}
+        for name, said in table.items():
+            if name not in hints or name in ("place", "node"):
+                raise UsageError(f"node.{node}.gateway: there is no option {name}")
+            try:
+                given[name] = msgspec.convert(
+                    said, hints[name], dec_hook=lambda kind, text: kind(text), strict=False
+                )
+            except msgspec.ValidationError as error:
+                raise UsageError(f"node.{node}.gateway.{name}: {error}") from None
+        return cls(place=place, node=node, **given)
 
     @property
     def address(self) -> tuple[str, int]:

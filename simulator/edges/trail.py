@@ -10,6 +10,8 @@ import msgspec
 from mqproto.edge.custody import RECEIVED, RESOLVED, RESOLVED_BY, Ended, Evidence, State, lives_of
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import Record
+from mqproto.turn.effects import PostedRow
+from mqproto.wire import MessageClass
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.history.history import DocumentHistory
@@ -148,6 +150,15 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
     *before, now = map(Lived.of, lives_of(known))
     told = [*before, now][0 if of else -1]
     return Trail(key, queue, [] if of else before, **msgspec.structs.asdict(told))
+
+
+def trail_of_posted(row: PostedRow, message: str) -> Trail:
+    """Return the trail of a message, as far as its node knows it."""
+    known = Evidence(row.queue, row.key, [message])
+    if row.message_class:
+        known.ends[message], known.ended_s[message] = MessageClass(row.message_class).name, row.ended_s
+    [now] = map(Lived.of, lives_of(known))
+    return Trail(row.key, row.queue, **msgspec.structs.asdict(now))
 
 
 # What records of the history say

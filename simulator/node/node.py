@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -57,6 +57,7 @@ from mqproto.simulator.topology import Node, Topology, places
 from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.file import written_address
 from mqproto.turn.effects import (
+    LIFE,
     Batch,
     CloseTransport,
     Delivery,
@@ -108,6 +109,12 @@ class NodeSockets(NamedTuple):
     unanswered: str
 
 
+class Front(Protocol):
+    """Serves others beside a node, in the same process."""
+
+    async def __call__(self, running: RunningNode, *, task_status: trio.TaskStatus[str]) -> None: ...
+
+
 class RunningNode:
     """One running queue manager. `run_node` makes it; `stop` ends it.
 
@@ -145,6 +152,10 @@ class RunningNode:
         self._turns = TurnFeed()
         self._alarm = Alarm(self._turns.wake)
         self._stopping = False
+        self.stopping = trio.Event()
+        """Set when the node is to stop. A front beside it answers what it has taken before the node does."""
+        self.has_front = False
+        self.front_url = ""
         state = store.load()
         state.dice = secrets.randbits(32)
         self.core = self._restored(state, guard, is_traced=tracer is not None)
@@ -174,7 +185,8 @@ class RunningNode:
             guard,
             self._transports.round_trip_s,
         )
-        self.posting = Posting(self.core, directory, store, self._turns, clock, log)
+        life = state.life.number if state.life is not None else state.counters.get(LIFE, 1)
+        self.posting = Posting(self.core, directory, store, self._turns, clock, log, life=life)
         is_declared = directory.routes.is_declared
         self._pings = PingPort(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
@@ -209,6 +221,21 @@ class RunningNode:
         """
         self._service.operators.queues.make_missing(wish)
 
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._directory.node.name
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        """Takes lines for the node's log."""
+        return self._log
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with the node's current queues."""
+        return self._directory.topology
+
     def status(self) -> NodeStatus:
         """Return the current status of queues and sessions."""
         return self._service.operators.status()
@@ -232,7 +259,16 @@ class RunningNode:
         return Stays(tracer, node.name, node.guid, called)
 
     def stop(self) -> None:
-        """Accept nothing more, carry out the decisions that were already made, and end."""
+        """Accept nothing more, carry out the decisions that were already made, and end.
+
+        A front beside the node ends first.
+        """
+        self.stopping.set()
+        if not self.has_front:
+            self.halt()
+
+    def halt(self) -> None:
+        """End, even if there is a front."""
         self._stopping = True
         self._turns.wake()
 
@@ -400,6 +436,7 @@ async def run_node(
     remote_metrics: bool | None = None,
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
+    front: Front | None = None,
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -415,6 +452,7 @@ async def run_node(
         remote_metrics: whether to do the same for metrics; by default the same as `allow_remote`.
         queues: queues to make if they do not exist.
         capture: the pcapng file for what the node sends and receives; if it exists, the node appends to it.
+        front: serves others beside the node, until `RunningNode.stopping` is set; it starts with a text to print.
         log: takes the log; by default, it goes to standard error.
 
     Raises:
@@ -454,11 +492,24 @@ async def run_node(
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
                     await nursery.start(running.run, sockets)
+                    if front is not None:
+                        running.has_front = True
+                        running.front_url = await nursery.start(_beside, running, front)
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))
             raise
         lines.info("stopped")
+
+
+async def _beside(
+    running: RunningNode, front: Front, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run a front. When it has ended, the node ends."""
+    try:
+        await front(running, task_status=task_status)
+    finally:
+        running.halt()
 
 
 def _prepared(
@@ -640,7 +691,7 @@ def serve(
                 if supervised:
                     print(f"opening {name}", flush=True)
                 node: RunningNode = await nursery.start(partial(run, log=lines))
-                print(f"ready {name}", flush=True)
+                print(f"ready {node.front_url or name}", flush=True)
                 async with trio.open_nursery() as waiting:
                     waiting.start_soon(keep_telling)
                     waiting.start_soon(_until_signal, signals, waiting.cancel_scope)

@@ -7,13 +7,16 @@ asked of the turns that are not on disk yet, and then of the store. The order of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import MqprotoError, QuotaExceeded, UsageError
+from mqproto.edge.custody import RECEIVED
 from mqproto.formatname import PrivateName
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
@@ -28,6 +31,10 @@ from mqproto.wire.guid import guid_text
 from mqproto.wire.messages import POSTED_QUEUE
 
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
+CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
+"""The classes of the acknowledgments that say that a message has ended."""
+FULL_S: Final = 10.0
+"""The number of seconds for which a queue elsewhere counts as full after a message did not fit into it."""
 DAY_S: Final = 86_400
 KEEP_S: Final = 30 * DAY_S
 """How long a row is kept after its last change, in seconds in which the node ran."""
@@ -74,6 +81,7 @@ class Posting:
         store: knows the rows that are on disk.
         log: takes a line for each message.
         keep_s: see KEEP_S.
+        life: the number of the store's life.
     """
 
     def __init__(
@@ -85,10 +93,12 @@ class Posting:
         clock: Clock,
         log: FilteringBoundLogger,
         keep_s: int = KEEP_S,
+        life: int = 1,
     ) -> None:
         self._core, self._directory, self._store = core, directory, store
         self._turns, self._clock, self._log = turns, clock, log
         self._posted = core.inspect().posted
+        self._life = life
         self.keep_s = keep_s
         self.counts: Counter[tuple[str, str]] = Counter()
         """The number of messages, by queue and by word of TAKEN."""
@@ -104,6 +114,8 @@ class Posting:
         self._whole: list[tuple[str, dict[str, Any]]] = []
         """The lines to write in this turn, each with its event."""
         self._tidied_s = 0
+        self._full_until_s: dict[str, float] = {}
+        """When to try again to send to each queue that had no room."""
 
     async def post(
         self,
@@ -143,7 +155,7 @@ class Posting:
                     )
                 if found is not None:
                     await found.turn.carried_out()
-                message = self._named(row.message_id)
+                message = self.named(row.message_id)
                 self._whole.append(("duplicate-dropped", _facts(message, queue, key, facts)))
                 self.note()
                 return Posted(message, is_repeated=True)
@@ -163,7 +175,7 @@ class Posting:
         turn = self._turns.count(messages=1, size_bytes=draft.size_bytes)
         if key:
             self._fed[queue, key] = _Fed(row._replace(message_id=ordinal), turn)
-        message = self._named(ordinal)
+        message = self.named(ordinal)
         self._lines[ordinal] = _facts(message, queue, key, facts)
         await turn.carried_out()
         return Posted(message, is_repeated=False)
@@ -184,8 +196,39 @@ class Posting:
         except DamageError as error:
             raise IdInDoubtError(f"the row of the id {key} is damaged: {error}") from None
 
-    def _named(self, ordinal: int) -> str:
+    def named(self, ordinal: int) -> str:
         return f"{self._manager}\\{ordinal}"
+
+    @property
+    def origin(self) -> str:
+        """The origin of a message that comes now (history/lives.py): the life of its store, the time, and since when
+        the store has all ids.
+        """
+        now_s = self._posted.time.now_s(self._clock.now())
+        return f"{self._manager}.{self._life} {now_s} {now_s - self.keep_s}"
+
+    def full_s(self, queue: str) -> float:
+        """Return the seconds until a message for a queue may be handed in; 0 if it may be handed in now."""
+        until_s = self._full_until_s.get(queue)
+        if until_s is None:
+            return 0.0
+        wait_s = until_s - trio.current_time()
+        if wait_s <= 0:
+            del self._full_until_s[queue]
+        return max(wait_s, 0.0)
+
+    def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
+        """Return how many messages were answered with 200, by queue and by word of TAKEN.
+
+        The result includes `queues`, and all other queues for which there were any.
+        """
+        named = dict.fromkeys((*queues, *(queue for queue, _ in self.counts)))
+        return {(queue, what): self.counts[queue, what] for queue in named for what in TAKEN}
+
+    @property
+    def under_way(self) -> int:
+        """The number of messages that are not on disk yet."""
+        return len(self._lines)
 
     # For the loop
 
@@ -205,7 +248,14 @@ class Posting:
                 self._fed.pop((row.queue, row.key), None)
         for end in ended:
             self.ends[MessageClass(end.message_class).name] += 1
+            if end.message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
+                self._is_full(end.message_id)
             self.on_end(end)
+
+    def _is_full(self, message_id: int) -> None:
+        with suppress(DamageError):
+            if (row := self._store.posted_as(message_id)) is not None:
+                self._full_until_s[row.queue] = trio.current_time() + FULL_S
 
     def tidy(self) -> None:
         """Forget a slice of the rows that have not changed for long. A node calls this in turns without a commit.

@@ -39,6 +39,7 @@ readers = "ops"                                 # an operating-system group that
 readers_folder = "/run/mqproto-ops"             # the folder of the group's socket, by default a temporary one
 metrics = "127.0.0.1:9180"                      # where it answers /metrics, /live and /ready over HTTP
 traces = "http://127.0.0.1:4318"                # the collector that gets the spans of messages with a traceparent
+gateway = { listen = "127.0.0.1:8080" }         # where it takes messages over HTTP, with mqproto gateway's options
 from = ["10.0.0.0/8"]                           # where it opens sessions from, or "any"; by default its own host
 
 [strangers]                                     # queue managers outside the topology
@@ -140,6 +141,8 @@ _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 KEY_USES: Final = r"aes|enhanced|base|signing|user-[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """A pattern that matches the uses of private keys."""
 
+GATEWAY_FILES: Final = ("tokens", "tls_certificate", "tls_key", "tls_clients", "callback_secrets")
+"""The options of a gateway that name files."""
 Table = dict[str, Any]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -176,6 +179,7 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     readers: str = ""
     readers_folder: str | None = None
     metrics: str | None = None
+    gateway: Table | None = None
     traces: str = ""
     site: str | list[str] = []
     routing_server: bool = False
@@ -364,12 +368,21 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         readers=entry.readers,
         readers_folder=(folder / entry.readers_folder).absolute() if entry.readers_folder else None,
         metrics=read_address(entry.metrics, f"{where}.metrics", METRICS_PORT) if entry.metrics else None,
+        gateway=None if entry.gateway is None else _gateway(entry.gateway, folder),
         traces=_collector(entry.traces, f"{where}.traces") if entry.traces else "",
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),
         in_routing_servers=tuple(entry.in_routing_servers),
     )
+
+
+def _gateway(table: Table, folder: Path) -> Table:
+    """Return the options of a gateway, with the names of files made absolute."""
+    return {
+        name: str((folder / value).absolute()) if name in GATEWAY_FILES else value
+        for name, value in table.items()
+    }
 
 
 def _collector(url: str, where: str) -> str:

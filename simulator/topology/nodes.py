@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import FormatNameError, UsageError
@@ -106,6 +106,7 @@ class Node:
     readers: the operating-system group that may read from it, but change nothing; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: the address at which it answers /metrics, /live and /ready over HTTP; None if it does not.
+    gateway: the options of its HTTP front, by their names; None if it has none.
     traces: the URL of the collector for its spans; empty for the URL in the environment.
     sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, but other nodes and
         sites are given by name.
@@ -125,6 +126,7 @@ class Node:
     readers: str = ""
     readers_folder: Path | None = None
     metrics: tuple[str, int] | None = None
+    gateway: Mapping[str, Any] | None = None
     traces: str = ""
     sites: tuple[str, ...] = ()
     routing_server: bool = False

@@ -74,6 +74,12 @@ class Place:
         """Return the place in which all nodes listen at free ports of 127.0.0.1."""
         return replace(self, topology=self.topology.with_free_ports())
 
+    def with_gateway(self, address: str, name: str) -> Place:
+        """Return the place in which a node takes messages over HTTP at this address."""
+        table = self.topology.nodes[name].gateway or {}
+        node = replace(self.topology.nodes[name], gateway={**table, "listen": address})
+        return replace(self, topology=self.topology.with_node(node))
+
     def with_metrics(self, address: str, name: str = "") -> Place:
         """Return the place in which one node, or all of them, answer /metrics at `HOST` or `HOST:PORT`.
 

@@ -98,6 +98,8 @@ def _node(node: Node, remarks: Remarks, *, is_brief: bool) -> Iterator[str]:
     if node.private_keys:
         named = {use: str(path) for use, path in node.private_keys.items()}
         yield from _table(f"[node.{node.name}.private_keys]", **named)
+    if node.gateway is not None:
+        yield from _table(f"[node.{node.name}.gateway]", **node.gateway)
     if node.tls is not None:
         yield from _table(
             f"[node.{node.name}.tls]",

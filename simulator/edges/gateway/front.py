@@ -23,10 +23,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.durations import Durations
-from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.errors import FormatNameError, QuotaExceeded, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import BODY_LIMIT_BYTES, NAME_ROOM, Draft
 from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Request
@@ -34,10 +33,8 @@ from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, Room
-from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
-from mqproto.simulator.edges.gateway.gateway import Gateway, GatewayQueue, PostedMessage
+from mqproto.simulator.edges.gateway.message import About, GatewayQueue, PostedMessage
 from mqproto.simulator.edges.gateway.names import QueueNames
-from mqproto.simulator.edges.gateway.outlet import Outlet
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from mqproto.simulator.edges.gateway.tokens import Opened, Opener, TokenRole
 from mqproto.simulator.edges.headers import (
@@ -48,7 +45,10 @@ from mqproto.simulator.edges.headers import (
     MessageOptions,
     options_in,
 )
+from mqproto.simulator.edges.trail import trail_of_posted
 from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
+from mqproto.simulator.node.node import RunningNode
+from mqproto.simulator.node.posting import IdInDoubtError, KeyReusedError, Posted
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
@@ -145,32 +145,24 @@ class GatewayFront:
     """Answers requests; its `answer` is a `mqproto.simulator.base.http.server.Handler`.
 
     Args:
-        node: the name of the node to which messages are handed.
-        confirmations: the name, on that node, of the queue for confirmations.
+        node: takes the messages.
         openapi: the document that is served.
         traces: makes a span for each message if traces are requested.
     """
 
     def __init__(
         self,
-        gateway: Gateway,
-        outlet: Outlet,
+        node: RunningNode,
         names: QueueNames,
-        node: str,
-        confirmations: str,
         policy: ProducerPolicy,
         openapi: dict[str, Any],
-        log: FilteringBoundLogger,
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
-        self._gateway = gateway
-        self._outlet = outlet
-        self._names = names
         self._node = node
-        self._confirmed = MessageOptions(admin_queue=confirmations, acknowledgments=FULL_RECEIVE)
+        self._names = names
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
-        self._log = log
+        self._log = node.log
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
@@ -202,15 +194,16 @@ class GatewayFront:
                     queue = await self._opened_queue(name, opened)
                     with _refused_as(Code.INVALID):
                         key = self._policy.key_of(key)
-                    trail = await self._gateway.trail(queue, opened.whole(key), key)
-                    return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=key)))
+                    return self._trail(queue, opened.whole(key), key)
                 case ["openapi.json"]:
                     _only("GET", request)
                     return Answer(200, [_JSON], self._openapi)
                 case ["health"]:
                     _only("GET", request)
-                    if not self._outlet.is_connected:
-                        raise Refusal(Code.NODE_UNAVAILABLE, f"node {self._node} is not running")
+                    if trouble := self._node.trouble:
+                        raise Refusal(
+                            Code.NODE_UNAVAILABLE, f"node {self._node.name} takes nothing: {trouble}"
+                        )
                     return _json(200, {"status": "ok"})
             raise Refusal(
                 Code.NOT_FOUND,
@@ -278,21 +271,64 @@ class GatewayFront:
                 )
             with _refused_as(Code.BAD_HEADER):
                 callback = self._policy.callbacks.chosen(asked, key, admin_queue)
+            about = About(admin_queue, callback, given if callback else "")
             handed = PostedMessage(
                 queue,
                 key,
                 envelope.content_type,
                 draft,
-                admin_queue,
+                about,
                 envelope.headers,
-                earlier=given if given != key else "",
-                callback=callback,
-                holder=opened.holder,
+                opened.holder,
+                own_extension=bool(options.get("extension")),
             )
-            accepted = await self._gateway.accept(handed, held.pop_all())
-            sending.accepted(accepted.id, is_duplicate=accepted.duplicate)
+            posted = await self._posted(handed)
+            sending.accepted(posted.message_id, is_duplicate=posted.is_repeated)
         self.answered.add(trio.current_time() - began_s)
-        return _json(200, accepted._asdict())
+        return _json(200, {"id": posted.message_id, "duplicate": posted.is_repeated})
+
+    async def _posted(self, handed: PostedMessage) -> Posted:
+        """Hand a message to the node, and return when it is on disk there.
+
+        Raises:
+            Refusal: the message is not accepted, or it cannot be known whether it was.
+        """
+        posting, queue = self._node.posting, handed.queue.name
+        if wait_s := posting.full_s(queue):
+            raise Refusal(Code.QUEUE_FULL, f"{queue} had no room for a message a while ago", wait_s)
+        try:
+            return await posting.post(
+                queue,
+                handed.draft,
+                handed.key,
+                handed.fingerprint(),
+                handed.about.encoded(),
+                called=self._names.at_node(queue),
+                admin_queue=handed.about.admin_queue,
+                holder=handed.holder,
+            )
+        except KeyReusedError as error:
+            raise Refusal(Code.KEY_REUSED, str(error)) from None
+        except IdInDoubtError as error:
+            raise Refusal(Code.IN_DOUBT, str(error)) from None
+        except QuotaExceeded as error:
+            raise Refusal(Code.QUEUE_FULL, str(error)) from None
+        except (UsageError, FormatNameError) as error:
+            raise Refusal(Code.INVALID, str(error)) from None
+
+    def _trail(self, queue: GatewayQueue, key: str, given: str) -> Answer:
+        """Answer what became of the message with this id, which its producer knows as `given`."""
+        try:
+            row = self._node.posting.look(queue.name, key)
+        except IdInDoubtError as error:
+            raise Refusal(Code.IN_DOUBT, str(error)) from None
+        if row is None:
+            raise Refusal(
+                Code.UNKNOWN_MESSAGE,
+                f"no message with the id {given} is known for {queue.name}: none was accepted, or its id is forgotten",
+            )
+        trail = trail_of_posted(row, self._node.posting.named(row.message_id))
+        return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=given)))
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:
         """Refuse a message if it is too long for any queue, or exceeds the message rate of its own queue."""
@@ -325,13 +361,17 @@ class GatewayFront:
             raise UsageError(f"{EXTENSION}: a trigger alone says such a thing of a message that failed")
         if body_type:
             body, options["body_type"] = await self._typed(body, body_type)
-        if not options.get("extension"):
+        extension = options.get("extension", b"")
+        if not extension:
             envelope = _continued(envelope, sending, BODY_LIMIT_BYTES - len(body))
-            options["extension"] = envelope.as_extension()
-        options["journal_negative"] = True
-        if not options["admin_queue"]:  # Else the producer hears of it himself.
-            options |= self._confirmed
-        draft = Draft(body=body, **options)
+            stamped = envelope
+            if envelope.producer_key:
+                stamped = msgspec.structs.replace(envelope, origin=self._node.posting.origin)
+            extension = stamped.as_extension()
+            if len(body) + len(extension) > BODY_LIMIT_BYTES:
+                extension = envelope.as_extension()
+        said: MessageOptions = {**options, "extension": extension, "journal_negative": True}
+        draft = Draft(body=body, **said)
         draft.check(names=False)
         return draft, envelope
 

@@ -16,8 +16,8 @@ from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.simulator.base.traces.context import TRACE, TRACE_STATE
 from mqproto.simulator.client.talk import ACKNOWLEDGMENTS
 from mqproto.simulator.edges import headers
-from mqproto.simulator.edges.gateway.confirmations import CLASSES
 from mqproto.simulator.edges.gateway.refusals import Code
+from mqproto.simulator.node.posting import CLASSES
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
 

@@ -34,19 +34,15 @@ class GatewayFigures:
     messages: the number of messages, keyed by queue and outcome.
     refused: the number of refusals, keyed by code.
     ended: the number of messages that ended, keyed by class.
-    told: the number of attempts to report ends of messages, keyed by outcome; None if there are no reports.
     """
 
-    is_connected: bool
     messages: Mapping[tuple[str, str], int]
     refused: Mapping[Any, int]
     answered: Durations
     under_way: int
-    in_doubt: int
     connections: int
     turned_away: int
     ended: Mapping[str, int]
-    told: Mapping[str, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +71,6 @@ class TriggerFigures:
 def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
     """Yield all metrics of a gateway."""
     yield _info("gateway", edge._asdict())
-    yield gauge("gateway_node_connected", "Whether its node answers.", [((), figures.is_connected)])
     messages = [((label_of(queue), what), count) for (queue, what), count in figures.messages.items()]
     text = "Messages that were answered 200: accepted, or dropped as duplicates."
     yield counter("gateway_messages", text, messages, ("queue", "outcome"))
@@ -84,14 +79,10 @@ def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
         "gateway_answer_duration_seconds", "From the head of a message to its answer 200.", figures.answered
     )
     yield gauge("gateway_messages_under_way", "Messages without an answer.", [((), figures.under_way)])
-    yield gauge("gateway_messages_in_doubt", "Messages that the node may have.", [((), figures.in_doubt)])
     yield gauge("gateway_connections", "Connections of producers.", [((), figures.connections)])
     away = [((), figures.turned_away)]
     yield counter("gateway_turned_away_connections", "Connections refused for lack of room.", away)
     yield _counts("gateway_ended_messages", "Ended messages; ACK_RECEIVE: received.", figures.ended, "class")
-    if figures.told is not None:
-        text = "Attempts to tell a URL how a message ended."
-        yield _counts("gateway_callbacks", text, figures.told, "outcome")
     yield from ProcessCollector(registry=None).collect()
 
 

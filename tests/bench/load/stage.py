@@ -9,7 +9,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,8 @@ from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.rig.proof import percentile
 from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.ports import reserved_address
 from tests.bench.figures import BenchError
 from tests.bench.load.row import difference, in_a_row
 from tests.bench.programs.consuming import Consumed
@@ -139,23 +141,19 @@ class Stage:
 
     async def start(self) -> None:
         """Start all programs."""
+        gateway = self.nodes.topology.nodes[NODE].gateway
+        assert gateway is not None
+        address = gateway["listen"]
+        self.servers[GATEWAY] = f"http://{address}", f"/queues/{POSTED}/messages", (NODE,)
         self.consumer = _url(await self.programs.run(CONSUMER, ["tests.bench.programs.consuming"]))
         worker = ["tests.bench.programs.working", str(self.folder / "worker.sqlite"), f"{self.consumer}/"]
         by_groups = ["--group-by", "correlation", "--parallel", str(GROUPS)]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._serve_by_gateway)
             for name, commit in zip(SERVERS[1:], ("each", "all"), strict=True):
                 nursery.start_soon(self._serve_by_uvicorn, name, commit)
             nursery.start_soon(self.programs.run, WORKER, worker)
             nursery.start_soon(self._trigger, TRIGGERS[0], ORDERED, [])
             nursery.start_soon(self._trigger, TRIGGERS[1], GROUPED, by_groups)
-
-    async def _serve_by_gateway(self) -> None:
-        seen = str(self.nodes.topology_file(NODE))
-        line = await self.programs.start(
-            GATEWAY, ["gateway", NODE, "--topology", seen, "--listen", "127.0.0.1:0"]
-        )
-        self.servers[GATEWAY] = _url(line), f"/queues/{POSTED}/messages", (GATEWAY, NODE)
 
     async def _serve_by_uvicorn(self, name: str, commit: str) -> None:
         command = ["tests.bench.programs.accepting", str(self.folder / f"{commit}.sqlite"), commit]
@@ -210,6 +208,9 @@ async def staged(parent: str | None) -> AsyncIterator[Stage]:
         NodeError: a program does not start.
     """
     topology = in_a_row([NODE], queues={NODE: [POSTED, ORDERED, GROUPED]})
+    node = topology.nodes[NODE]
+    listen = written_address(*reserved_address())
+    topology = topology.with_node(replace(node, gateway={"listen": listen}))
     with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-", dir=parent) as name:
         folder = Path(name)
         async with (
