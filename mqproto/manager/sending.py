@@ -18,7 +18,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
 from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import Draft, Lot, headers_behind, in_lots, likeness, queue_name
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, Draft, Lot, headers_behind, in_lots, likeness, queue_name
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
@@ -462,7 +462,9 @@ class Sending:
     def _deliver_here(self, lot: Lot, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
         """Put a lot directly into a local queue, without a session or a sequence."""
         queue, example = self._here(lot), lot.example
-        reports = example.acknowledgments or (example.journal_positive and not example.transactional)
+        reports = example.acknowledgments & ACKNOWLEDGE_ARRIVAL or (
+            example.journal_positive and not example.transactional
+        )
         recoverable = example.transactional or example.recoverable
         priority = 0 if example.transactional else example.priority
         places = None

@@ -22,18 +22,39 @@ class LogLines(Protocol):
     def isatty(self) -> bool: ...
 
 
+class Together:
+    """While a block runs, gathers the lines of a log. At its end, they are one write."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] | None = None
+        self.write: Callable[[str], object] = len
+
+    def __enter__(self) -> None:
+        self.lines = []
+
+    def __exit__(self, *failed: object) -> None:
+        lines, self.lines = self.lines, None
+        if lines:
+            self.write("".join(lines))
+
+
 class _Forgiving:
     """Swallows write errors, such as those of a full disk.
 
     It counts the lost lines and reports their number with the next line.
     """
 
-    def __init__(self, file: LogLines) -> None:
+    def __init__(self, file: LogLines, together: Together) -> None:
         self._file = file
         self._write = _unbuffered(file)
         self._lost = 0
+        self._together = together
+        together.write = self.write
 
     def write(self, text: str, /) -> int:
+        if self._together.lines is not None:
+            self._together.lines.append(text)
+            return len(text)
         lost = self._lost
         told = (
             "" if not lost else json.dumps({"event": "lines-lost", "level": "warning", "count": lost}) + "\n"
@@ -41,7 +62,7 @@ class _Forgiving:
         try:
             self._write(told + text)
         except OSError:
-            self._lost += 1
+            self._lost += text.count("\n")
         else:
             self._lost -= lost
         return len(text)
@@ -75,12 +96,15 @@ COMPLAINT: Final = "ended"
 """The event that is logged when a node cannot run, or can no longer run."""
 
 
-def node_log(file: LogLines, node: str) -> FilteringBoundLogger:
-    """Return a log that writes one JSON object per line, or readable lines if it goes to a terminal."""
+def node_log(file: LogLines, node: str, together: Together | None = None) -> FilteringBoundLogger:
+    """Return a log that writes one JSON object per line, or readable lines if it goes to a terminal.
+
+    together: joins lines into one write, if the caller wants that.
+    """
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()
     log = structlog.wrap_logger(
-        structlog.WriteLogger(cast(TextIO, _Forgiving(file))),
+        structlog.WriteLogger(cast(TextIO, _Forgiving(file, together or Together()))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -90,7 +90,7 @@ class LogFile(io.TextIOBase):
         try:
             self._append(self._torn + lines.encode("utf-8", "backslashreplace"))
         except OSError:
-            self._lost += 1
+            self._lost += text.count("\n")
         else:
             self._lost -= lost
         return len(text)

@@ -27,7 +27,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import NodeStatus
 from mqproto.routing import MSMQ_PORT
 from mqproto.simulator.base.http.server import Server
-from mqproto.simulator.base.log import LogLines, node_log
+from mqproto.simulator.base.log import LogLines, Together, node_log
 from mqproto.simulator.base.logfile import open_log
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
@@ -126,6 +126,7 @@ class RunningNode:
         certificates: its own certificate and those of its neighbours, if it has links with TLS.
         guard: has its keys, if the libraries are installed.
         tracer: takes spans, if wanted.
+        together: joins the lines of a turn.
     """
 
     def __init__(
@@ -138,11 +139,13 @@ class RunningNode:
         certificates: Certificates | None = None,
         guard: NodeGuard | None = None,
         tracer: Tracer | None = None,
+        together: Together | None = None,
     ) -> None:
         node = directory.node
         self._directory = directory
         self._store = store
         self._log = log
+        self._together = together or Together()
         self._clock = clock
         self._recording = recording
         self._repeats = Repeats(directory.routes.is_declared)
@@ -384,7 +387,11 @@ class RunningNode:
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write notes to the log, and write notes about a trace to its spans."""
-        self.posting.note()
+        with self._together:
+            self.posting.note()
+            self._note(notes)
+
+    def _note(self, notes: Sequence[Note]) -> None:
         if not notes:
             return
         now_s = self._clock.now().uptime_ms / 1_000
@@ -464,7 +471,8 @@ async def run_node(
     directory = directory or places.default_directory(topology)
     certificates, guard = _prepared(topology, node, directory)
     view, clock = NodeDirectory(topology, node), Clock()
-    lines = node_log(log or sys.stderr, node.name)
+    together = Together()
+    lines = node_log(log or sys.stderr, node.name, together)
     async with AsyncExitStack() as held:
         places.make(directory)
         path = places.store_path(directory, node.name)
@@ -483,7 +491,7 @@ async def run_node(
             doubt = list_in_doubt(store, life)
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
-        running = RunningNode(view, store, lines, clock, recording, certificates, guard, tracer)
+        running = RunningNode(view, store, lines, clock, recording, certificates, guard, tracer, together)
         for wish in queues:
             running.make_missing(wish)
         _tell_of_store(lines, store, doubt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -107,7 +107,7 @@ class Posting:
         self.on_end: Callable[[PostedEnd], None] = lambda end: None
         """Called with each end once it is on disk."""
         self._manager = guid_text(directory.node.guid)
-        self._address = str(PrivateName(directory.node.guid, POSTED_QUEUE))
+        self.address = str(PrivateName(directory.node.guid, POSTED_QUEUE))
         self._fed: dict[tuple[str, str], _Fed] = {}
         self._lines: dict[int, dict[str, Any]] = {}
         """The facts for the line of each message that is not on disk yet, by MessageID."""
@@ -132,7 +132,7 @@ class Posting:
 
         Args:
             queue: the queue's name in rows and lines.
-            draft: the message. If it names no administration queue, its end is put into its row.
+            draft: the message. If its administration queue is `address`, its end is put into its row.
             key: the id that its producer gave it; empty for none, so that repetitions are not noticed.
             fingerprint: a digest of the content, for comparing repetitions.
             about: what the row has to keep for the front.
@@ -160,9 +160,8 @@ class Posting:
                 self.note()
                 return Posted(message, is_repeated=True)
         destination = self._directory.destination(called or queue)
-        draft = self._directory.with_format_names(draft)
-        if not draft.admin_queue:
-            draft = replace(draft, admin_queue=self._address, acknowledgments=FULL_RECEIVE)
+        if draft.admin_queue != self.address or draft.response_queue or draft.trace_queue:
+            draft = self._directory.with_format_names(draft)
         row = PostedRow(0, queue, key, fingerprint, about, 0)
         now = self._clock.now()
         try:

@@ -48,7 +48,7 @@ from mqproto.simulator.edges.headers import (
 from mqproto.simulator.edges.trail import trail_of_posted
 from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.node.node import RunningNode
-from mqproto.simulator.node.posting import IdInDoubtError, KeyReusedError, Posted
+from mqproto.simulator.node.posting import FULL_RECEIVE, IdInDoubtError, KeyReusedError, Posted
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
@@ -160,6 +160,7 @@ class GatewayFront:
     ) -> None:
         self._node = node
         self._names = names
+        self._confirmed = MessageOptions(admin_queue=node.posting.address, acknowledgments=FULL_RECEIVE)
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = node.log
@@ -371,6 +372,8 @@ class GatewayFront:
             if len(body) + len(extension) > BODY_LIMIT_BYTES:
                 extension = envelope.as_extension()
         said: MessageOptions = {**options, "extension": extension, "journal_negative": True}
+        if not options["admin_queue"]:  # Else the producer hears of it himself.
+            said |= self._confirmed
         draft = Draft(body=body, **said)
         draft.check(names=False)
         return draft, envelope
