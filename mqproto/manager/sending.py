@@ -18,7 +18,15 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
 from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, Draft, Lot, headers_behind, in_lots, likeness, queue_name
+from mqproto.messages.drafts import (
+    ACKNOWLEDGE_ARRIVAL,
+    Draft,
+    Lot,
+    headers_behind,
+    in_lots,
+    likeness,
+    queue_name,
+)
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue

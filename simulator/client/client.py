@@ -106,8 +106,6 @@ async def connect(
     directory: Path | None = None,
     *,
     journal: Path | None = None,
-    recalls: bool = False,
-    in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
     """Yield a client of one node of a topology.
@@ -120,11 +118,6 @@ async def connect(
         directory: the directory of the node's store, if it is not the usual one.
         journal: a file for requests, which are then carried out once even if this process dies. The next process with
             the same journal first learns their outcomes. See `Client.journal`.
-        recalls: whether to write only this client's name to the journal, and no requests. The node then keeps the tags
-            of `Client.submit`, and reports the last of them (see `Client.recall`). Call `Client.recall.forget` for each
-            tag before 64 later tags have been used. Otherwise, further requests wait until it is called.
-        in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
-            the journal marks them as in doubt.
         patience_s: how long the node may be away before requests fail.
 
     Raises:
@@ -147,8 +140,6 @@ async def connect(
         command,
         node.name,
         journal=journal,
-        recalls=recalls,
-        in_question=in_question,
         patience_s=patience_s,
         again=places.again(topology, stores),
     ) as client:
@@ -162,8 +153,6 @@ async def connect_to(
     name: str = "",
     *,
     journal: Path | None = None,
-    recalls: bool = False,
-    in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
     again: str = "",
 ) -> AsyncIterator[Client]:
@@ -172,14 +161,12 @@ async def connect_to(
     Args:
         command: the command that starts the node, to be shown in the error if the node is not running.
         name: the node's name in errors; by default the path of its socket.
-        journal, recalls, in_question, patience_s: as for `connect`, which also lists the errors.
+        journal, patience_s: as for `connect`, which also lists the errors.
         again: see `Client.again`.
     """
     failure: BaseException | None = None
     with opened(journal) if journal else nullcontext() as kept:
-        exchange = Exchange(
-            path, name or str(path), kept, patience_s, recalls=recalls, in_question=in_question
-        )
+        exchange = Exchange(path, name or str(path), kept, patience_s)
         async with trio.open_nursery() as nursery:
             # An error in the caller's block leaves as itself, not in the nursery's exception group.
             try:
@@ -246,25 +233,6 @@ class Taken(list[ReceivedMessage]):
         self.send(message.response_queue, Draft(body=body, label=label, **correlated | options))
 
 
-class Recall:
-    """The node's memory of requests with a tag, used instead of a journal; see `connect`."""
-
-    def __init__(self, exchange: Exchange, manager: Guid) -> None:
-        self.accepted = [
-            (sent.tag, [MessageId(manager, ordinal) for ordinal in sent.ordinals])
-            for sent in exchange.recalled
-        ]
-        """The requests that the node accepted before this client connected: the tag and messages of each.
-
-        The node remembers only the last ones.
-        """
-        self._exchange = exchange
-
-    def forget(self, tag: bytes) -> None:
-        """Forget the outcome of the request with this tag."""
-        self._exchange.forget(tag)
-
-
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
@@ -282,8 +250,6 @@ class Client:
         """The requests with a `tag` and their outcomes, from this process and earlier ones."""
         self.again = again
         """The options that a suggested command needs to find the node."""
-        self.recall = Recall(exchange, self.manager) if exchange.recalls else None
-        """The node's memory of requests with a tag; None if this client was connected without `recalls`."""
         self._exchange = exchange
         self._leases = Leases(exchange, self.manager)
 
@@ -331,7 +297,7 @@ class Client:
     async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
         """Send messages in one request, so that either all are accepted or none is.
 
-        The outcome is kept under the tag, in the journal or, with `recalls`, by the node.
+        The outcome is kept under the tag, in the journal.
 
         Raises:
             UsageError: the messages are too many or too large for one request, or there is no journal.
@@ -351,7 +317,7 @@ class Client:
             raise UsageError(
                 "an express message does not outlive its node, so a journal is of no use: make it recoverable"
             )
-        wish = control.Send(destination, drafts, tag if self._exchange.recalls else b"")
+        wish = control.Send(destination, drafts)
         return self._exchange.request(Operation.SEND, wish, volatile=volatile, tag=tag)
 
     async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:

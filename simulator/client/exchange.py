@@ -82,41 +82,15 @@ class Exchange:
         node: the name of the node in errors.
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be away before requests fail.
-        recalls: whether the journal has only the invoker's name. The node reports the outcomes of the last operations
-            with their tags, which saves a disk flush for each. A tagged operation that was carried out counts as
-            outstanding until its tag is forgotten. So the node keeps its outcome.
-        in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
-            forgotten the invoker, the journal marks these operations as in doubt.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        node: str,
-        journal: Journal | None,
-        patience_s: float,
-        *,
-        recalls: bool = False,
-        in_question: Iterable[bytes] = (),
-    ) -> None:
-        assert journal is not None or not recalls, "only one that has a name is remembered"
+    def __init__(self, path: Path, node: str, journal: Journal | None, patience_s: float) -> None:
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
         """Set when the client gives up waiting for the node."""
-        self.recalled: list[control.Sent] = []
-        """What the node reported, on the first connection, about requests with tags."""
         self.line = NodeLine(path)
-        self._named = journal
-        self._journal = None if recalls else journal
-        self.recalls = recalls
-        self._in_question = set(in_question)
-        """The tags whose outcomes are not settled.
-
-        They include those of our own operations that were carried out but not forgotten.
-        """
-        self._carried_out: dict[bytes, int] = {}
-        """The identifiers of those of our operations that were carried out, keyed by their tags."""
+        self._journal = journal
         self._patience_s = patience_s
         self._identity = journal.invoker if journal else uuid4().bytes
         self._birth = journal.birth if journal else b""
@@ -190,14 +164,6 @@ class Exchange:
             raise
         return pending.outcome()
 
-    def forget(self, tag: bytes) -> None:
-        """Forget the outcome of the operation with this tag."""
-        self._in_question.discard(tag)
-        identifier = self._carried_out.pop(tag, None)
-        if identifier is not None:
-            self._invoker.end(identifier)
-            self._begin_more()
-
     def forgo(self, pending: PendingRequest) -> None:
         """Drop a numbered operation if it has not been sent yet."""
         if pending in self._waiting:
@@ -239,21 +205,19 @@ class Exchange:
 
     async def _connect(self) -> None:
         """Make a new connection, introduce this invoker, and send all unanswered requests again."""
-        recalls = self.recalls and not self.line.count
-        following = None if recalls else self._invoker.following
         introduction = control.InvokerIntroduction(
-            self._identity, self._named is not None, following, self._birth, recalls
+            self._identity, self._journal is not None, self._invoker.following, self._birth
         )
         hello = await self.line.connect(self.node, introduction)
         try:
-            self._check(hello, recalls=recalls)
+            self._check(hello)
         except BaseException:
             self.line.end()
             raise
         self.hello, self.node = hello, hello.node
         self._ask_again()
 
-    def _check(self, hello: control.Hello, *, recalls: bool) -> None:
+    def _check(self, hello: control.Hello) -> None:
         if self.hello.guid and self.hello.guid != hello.guid:
             raise UsageError(f"another node answers at the socket of {self.node}")
         asked = {} if hello.remembered else self._asked_before()
@@ -262,16 +226,10 @@ class Exchange:
             f"remembers one with a journal for {control.LASTING_KEPT_DAYS} days, others for minutes, and none when its "
             "store is another)"
         )
-        if self._named is not None:
-            answers = {identifier: control.failure(doubt) for identifier in asked if self._journal}
-            tags = set[bytes]() if hello.remembered else self._in_question
-            self._named.belongs_to(
-                hello.guid, hello.node, hello.birth, answers, dict.fromkeys(tags, control.failure(doubt))
-            )
+        if self._journal is not None:
+            answers = dict.fromkeys(asked, control.failure(doubt))
+            self._journal.belongs_to(hello.guid, hello.node, hello.birth, answers)
         self._birth = hello.birth
-        if recalls:
-            self._invoker = Invoker(hello.profile, hello.following)
-            self.recalled = [sent for sent in map(control.tagged, hello.outcomes) if sent is not None]
         for pending in asked.values():
             del self._pending[pending.request]
             self._fail(pending, doubt)
@@ -291,8 +249,7 @@ class Exchange:
         """Take answers until the connection ends."""
         with suppress(OSError, trio.ClosedResourceError), trio.CancelScope() as self._silence:
             while not self.line.is_closed:
-                expects = self._invoker.outstanding > len(self._carried_out)
-                self._silence.deadline = trio.current_time() + SILENCE_S if expects else inf
+                self._silence.deadline = trio.current_time() + SILENCE_S if self._invoker.outstanding else inf
                 if (answers := await self.line.read()) is None:
                     break
                 for answer in answers:
@@ -357,8 +314,6 @@ class Exchange:
             pending.asked_of = self.hello.life
         if pending.identifier is not None:
             self._silence.deadline = min(self._silence.deadline, trio.current_time() + SILENCE_S)
-            if self.recalls and pending.tag:
-                self._in_question.add(pending.tag)
         self.line.send(control.framed(pending.operation, pending.request, pending.data, pending.identifier))
 
     def _begin_more(self) -> None:
@@ -430,10 +385,6 @@ class Exchange:
         pending.answered.set()
         if pending.identifier is not None:
             assert pending.answer is not None
-            if self.recalls and pending.tag and pending.answer.operation == Operation.DONE:
-                self._carried_out[pending.tag] = pending.identifier
-                return
-            self._in_question.discard(pending.tag)
             self._invoker.end(pending.identifier)
             if self._journal is not None:
                 self._journal.end(pending.identifier, pending.answer)

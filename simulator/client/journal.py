@@ -140,7 +140,6 @@ class Journal:
         name: str,
         birth: bytes = b"",
         doubtful: Mapping[int, ControlFrame] | None = None,
-        tags: Mapping[bytes, ControlFrame] | None = None,
     ) -> None:
         """Bind the journal to a node, because the identifiers in it mean something only to that node.
 
@@ -148,7 +147,6 @@ class Journal:
 
         Args:
             doubtful: the outcomes of operations that were sent before the node gave this birth, keyed by identifier.
-            tags: the outcomes of such operations that are not in the journal, keyed by tag.
 
         Raises:
             UsageError: the journal belongs to another node.
@@ -160,7 +158,7 @@ class Journal:
             )
         doubtful = doubtful or {}
         with self._lock, explained(self.path, JOURNAL_ADVICE):
-            if (self._node, self._birth) == (node, birth) and not doubtful and not tags:
+            if (self._node, self._birth) == (node, birth) and not doubtful:
                 return
             # After the new birth the node takes operations without an outcome for new: write all outcomes with it.
             ended = self._ended + [
@@ -169,13 +167,6 @@ class Journal:
             ]
             with self._transaction():
                 self._write_ended(ended, self._forgotten)
-                self._db.executemany(
-                    "INSERT INTO operation (operation, tag, answer, outcome) VALUES (?, ?, ?, ?)",
-                    [
-                        (Operation.SEND, tag, answer.operation, answer.payload)
-                        for tag, answer in (tags or {}).items()
-                    ],
-                )
                 self._db.execute("UPDATE invoker SET node = ?, birth = ?", (node, birth))
             self._node, self._birth = node, birth
             self._ended.clear()

@@ -102,11 +102,6 @@ ENDS: Final = "ends"
 
 The keys are the identifiers of messages (gateway/confirmations.py).
 """
-OWN_QUEUES: Final = "own-queues"
-"""The scope, in the history, of the documents about queues in which gateways get confirmations.
-
-The keys are the format names of these queues. The documents are started but never finished, so that they are kept.
-"""
 OUTCOMES: Final = msgspec.json.Decoder(Outcome)
 CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"

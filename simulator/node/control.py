@@ -43,7 +43,6 @@ BIRTH_BYTES: Final = 16
 """The size, in bytes, of an invoker's birth, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
 """The number of days of running time for which a node remembers an absent client that has a journal."""
-TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
 """The maximum number of messages in one request to send, receive or peek. The sends of one request form one
 transaction."""
@@ -127,14 +126,12 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
         that of an old operation.
     birth: the `birth` in the invoker's last `Hello`; empty if there was none, or if the invoker does not keep it. If it
         is empty, the node relies on `following` and on the first identifier that is invoked.
-    recalls: whether the invoker has lost its last outcomes and its next identifier, so that the Hello has to give both.
     """
 
     invoker: bytes = b""
     lasting: bool = False
     following: Annotated[int, msgspec.Meta(ge=0, lt=IDENTIFIERS)] | None = None
     birth: Annotated[bytes, msgspec.Meta(max_length=BIRTH_BYTES)] = b""
-    recalls: bool = False
 
 
 class Hello(msgspec.Struct, array_like=True):
@@ -146,9 +143,6 @@ class Hello(msgspec.Struct, array_like=True):
         if the invoker is lasting, and shows it in its introductions from then on.
     remembered: False if the node has forgotten the invoker's earlier operations. Then nobody knows whether an operation
         without an outcome was performed, and it may not be invoked again.
-    following: after an introduction with `recalls`, the identifier of the invoker's next operation.
-    outcomes: after an introduction with `recalls`, the remembered outcomes in the form in which they are kept, in any
-        order.
     """
 
     version: int
@@ -158,8 +152,6 @@ class Hello(msgspec.Struct, array_like=True):
     profile: int = 0
     birth: bytes = b""
     remembered: bool = True
-    following: int = 0
-    outcomes: list[bytes] = []
 
 
 class Send(msgspec.Struct, array_like=True):
@@ -167,13 +159,10 @@ class Send(msgspec.Struct, array_like=True):
     Either all are transactional, each in its own transaction, or none.
 
     A queue may be given by any of its names, even in the drafts.
-
-    tag: a value that means something only to the client; it is kept with the outcome.
     """
 
     destination: str
     drafts: list[Draft]
-    tag: Annotated[bytes, msgspec.Meta(max_length=TAG_LIMIT_BYTES)] = b""
 
 
 class SendTogether(msgspec.Struct, array_like=True):
@@ -187,14 +176,12 @@ class Sent(msgspec.Struct, array_like=True):
     order in which the destinations were named.
 
     runs: the messages' ordinals, as a pair (first, count) for each run of successive ordinals.
-    tag: the tag of the `Send`.
     """
 
     runs: list[tuple[int, int]]
-    tag: bytes = b""
 
     @classmethod
-    def of(cls, ordinals: Iterable[int], tag: bytes = b"") -> Sent:
+    def of(cls, ordinals: Iterable[int]) -> Sent:
         """Return a Sent for messages with these ordinals."""
         runs: list[list[int]] = []
         following = -1
@@ -203,7 +190,7 @@ class Sent(msgspec.Struct, array_like=True):
                 runs.append([ordinal, 0])
             runs[-1][1] += 1
             following = ordinal + 1
-        return cls([(first, count) for first, count in runs], tag)
+        return cls([(first, count) for first, count in runs])
 
     @property
     def ordinals(self) -> list[int]:
@@ -487,7 +474,6 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in REQUESTS.items()}
 _result_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in RESULTS.items()}
 _failure_decoder: Final = msgspec.msgpack.Decoder(Failure)
-_sent_decoder: Final = msgspec.msgpack.Decoder(Sent)
 
 
 def encode(value: object) -> bytes:
@@ -550,15 +536,6 @@ def kept(answer: ControlFrame) -> bytes:
 def recalled(outcome: bytes) -> ControlFrame:
     """Return the answer that is kept in this form."""
     return ControlFrame(outcome[0], 0, outcome[1:])
-
-
-def tagged(outcome: bytes) -> Sent | None:
-    """Return the Sent in a kept outcome if it has a tag, or None if there is no such Sent."""
-    try:
-        sent = _sent_decoder.decode(outcome[1:]) if outcome[0] == Operation.DONE else None
-    except msgspec.MsgspecError:
-        return None
-    return sent if sent is not None and sent.tag else None
 
 
 def parameters(request: ControlFrame) -> Any:

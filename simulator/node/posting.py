@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -125,6 +125,7 @@ class Posting:
         fingerprint: bytes = b"",
         about: bytes = b"",
         *,
+        owed: bool = False,
         called: str = "",
         **facts: str,
     ) -> Posted:
@@ -136,6 +137,7 @@ class Posting:
             key: the id that its producer gave it; empty for none, so that repetitions are not noticed.
             fingerprint: a digest of the content, for comparing repetitions.
             about: what the row has to keep for the front.
+            owed: whether somebody has to be told of the message later.
             called: the name of the queue at this node; by default, `queue`.
             facts: more facts for the line.
 
@@ -160,9 +162,12 @@ class Posting:
                 self.note()
                 return Posted(message, is_repeated=True)
         destination = self._directory.destination(called or queue)
-        if draft.admin_queue != self.address or draft.response_queue or draft.trace_queue:
+        if draft.admin_queue != self.address:
             draft = self._directory.with_format_names(draft)
-        row = PostedRow(0, queue, key, fingerprint, about, 0)
+        elif draft.response_queue:
+            draft = self._directory.with_format_names(replace(draft, admin_queue=""))
+            draft = replace(draft, admin_queue=self.address)
+        row = PostedRow(0, queue, key, fingerprint, about, 0, owed=owed)
         now = self._clock.now()
         try:
             [ordinal] = self._core.enqueue([(destination, draft)], now, posted=[row])
@@ -228,6 +233,23 @@ class Posting:
     def under_way(self) -> int:
         """The number of messages that are not on disk yet."""
         return len(self._lines)
+
+    def numbered(self, message_id: int) -> PostedRow | None:
+        """Return the row of the message with this MessageID; None if there is none.
+
+        Raises:
+            DamageError: it differs from the row that was written.
+        """
+        return self._store.posted_as(message_id)
+
+    def owed(self) -> list[PostedRow]:
+        """Return the rows of messages of which somebody has yet to be told."""
+        return self._store.owed()
+
+    def settled(self, row: PostedRow) -> None:
+        """Record that nobody has to be told of a message any more. This may wait for the next commit."""
+        self._posted.settled([row])
+        self._turns.wake()
 
     # For the loop
 

@@ -204,8 +204,6 @@ class ClientService:
                 birth=introduction.birth,
                 following=introduction.following,
             )
-            if introduction.recalls:
-                hello.following, hello.outcomes = self.performers.recalled(invoker)
         return hello
 
     def _leave(self, client: ClientConnection) -> None:
@@ -543,10 +541,10 @@ class ClientConnection:
         """Feed the core. Return the result for the answer, or None if the answer comes later."""
         service = self._service
         match wish:
-            case control.Send(destination, drafts, tag):
+            case control.Send(destination, drafts):
                 if len({draft.transactional for draft in drafts}) > 1:
                     raise UsageError("messages sent together are all transactional or none is")
-                return self._send([(destination, drafts)], together=False, tag=tag)
+                return self._send([(destination, drafts)], together=False)
             case control.SendTogether(messages):
                 return self._send(_by_destination(messages), together=True)
             case control.Receive():
@@ -601,9 +599,7 @@ class ClientConnection:
                 questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.queues.declared}
                 return questions.get(Operation(request.operation), operators.status)()
 
-    def _send(
-        self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
-    ) -> control.Sent:
+    def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
         """Accept all messages of a request, or none of them."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
@@ -624,7 +620,7 @@ class ClientConnection:
         service.turns.count(messages=len(found))
         for (text, drafts), queues in zip(parts, destinations, strict=True):
             self.deeds.moved("send", text, len(drafts) * len(queues))
-        return control.Sent.of(ordinals, tag)
+        return control.Sent.of(ordinals)
 
 
 def _messages(request: int, transaction: int, messages: list[MessageRow]) -> bytes:

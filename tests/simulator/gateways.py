@@ -8,28 +8,33 @@ import pickle
 import signal
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import h11
 import httpx
 import trio
 
 from mqproto.simulator.base.http.server import Limits
-from mqproto.simulator.base.log import LogLines
 from mqproto.simulator.client import ReceivedMessage, connect
 from mqproto.simulator.edges.gateway.run import run_gateway
 from mqproto.simulator.edges.options import GatewayOptions
+from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 from tests.simulator.forks import Fork, Forks
-from tests.simulator.running import Log
+from tests.simulator.running import RUNNING, Log, running
 
 SERVE = """
-import pickle, sys, trio
-from mqproto.simulator.edges.gateway.run import serve
-trio.run(serve, pickle.load(sys.stdin.buffer))
+import pickle, sys
+from functools import partial
+from mqproto.simulator.edges.gateway.run import run_gateway
+from mqproto.simulator.node.node import run_node, serve
+options = pickle.load(sys.stdin.buffer)
+front = partial(run_gateway, options)
+serve(partial(run_node, options.place.topology, options.node, options.place.directory, front=front), options.node)
 """
 GATEWAYS: Final = Forks("mqproto.simulator.edges.gateway.run")
 NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -74,22 +79,37 @@ def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOp
 async def gateway(
     topology: Topology,
     directory: Path,
-    log: LogLines | None = None,
+    log: Log | None = None,
     limits: Limits | None = None,
     verify: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Run a gateway in this process until the end of the block; yield a client of it."""
-    async with trio.open_nursery() as nursery:
+    """Run a gateway in this process until the end of the block; yield a client of it.
 
-        async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-            chosen = options_for(topology, directory, **options)
-            await run_gateway(chosen, log=log or Log(), limits=limits, task_status=task_status)
-
-        server, port = await nursery.start(run)
-        async with producer(port, verify) as client:
+    It is beside its node, which runs in this process already, or else for as long as the gateway.
+    """
+    chosen = options_for(topology, directory, **options)
+    async with AsyncExitStack() as held:
+        node = RUNNING.get((directory, chosen.node))
+        if node is None:
+            node = await held.enter_async_context(running(topology, chosen.node, directory, log))
+        nursery = await held.enter_async_context(trio.open_nursery())
+        beside = _Beside(node)
+        url: str = await nursery.start(partial(run_gateway, chosen, cast(RunningNode, beside), limits=limits))
+        async with producer(int(url.rpartition(":")[2]), verify) as client:
             yield client
-        server.stop()
+        beside.stopping.set()
+
+
+class _Beside:
+    """A running node, whose gateway stops before it does."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self._node = node
+        self.stopping = trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
 
 
 def producer(port: int, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:

@@ -33,6 +33,10 @@ serve(partial(run_node, pickle.load(sys.stdin.buffer), name, Path(sys.argv[2])),
 NODES: Final = Forks("mqproto.simulator.node.node")
 
 
+RUNNING: Final[dict[tuple[Path, str], RunningNode]] = {}
+"""The nodes that `running` runs in this process, by folder and name."""
+
+
 def own_host(number: int) -> str:
     """Return a loopback address for port 1801; tests of other checkouts use other addresses.
 
@@ -107,7 +111,11 @@ async def running(
             )
 
         node: RunningNode = await nursery.start(run)
-        yield node
+        RUNNING[directory, name] = node
+        try:
+            yield node
+        finally:
+            del RUNNING[directory, name]
         node.stop()
 
 

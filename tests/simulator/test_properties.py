@@ -35,7 +35,7 @@ from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.simulator.client import MessageId, connect
 from mqproto.simulator.client.blocking import BlockingClient
 from mqproto.simulator.client.talk import ACKNOWLEDGMENTS
-from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
+from mqproto.simulator.node.posting import FULL_RECEIVE
 from mqproto.simulator.rig.supervisor import capture_of
 from mqproto.simulator.testing.managers import QueueManagers, started
 from mqproto.simulator.topology import load, parse

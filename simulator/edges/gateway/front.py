@@ -304,6 +304,7 @@ class GatewayFront:
                 handed.key,
                 handed.fingerprint(),
                 handed.about.encoded(),
+                owed=bool(handed.about.callback),
                 called=self._names.at_node(queue),
                 admin_queue=handed.about.admin_queue,
                 holder=handed.holder,
@@ -345,7 +346,6 @@ class GatewayFront:
         return Envelope(
             content_type=_one(request, "Content-Type"),
             producer_key=key,
-            confirmed=not options["admin_queue"],
             headers={} if options.get("extension") else forwarded(request.header_names, request.header),
         )
 

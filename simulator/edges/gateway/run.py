@@ -25,15 +25,18 @@ from mqproto.simulator.base.traces.asked import checked_collector
 from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
+from mqproto.simulator.edges.gateway.callbacks import OwedCallbacks
 from mqproto.simulator.edges.gateway.front import GatewayFront, ProducerPolicy
 from mqproto.simulator.edges.gateway.message import queue_named, queues_of
 from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.options import GatewayOptions
-from mqproto.simulator.edges.trigger.telling import Offer
+from mqproto.simulator.edges.trigger.signing import secrets_in
+from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.node.posting import CLASSES, DAY_S, KEEP_S
 from mqproto.simulator.topology.file import read_address
@@ -63,13 +66,18 @@ async def run_gateway(
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     name, lines = node.name, node.log
-    names, policy, tls, metrics, collector = _prepared(options, name, lines, node)
+    names, policy, secrets, tls, metrics, collector = _prepared(options, name, lines, node)
     await names.refresh()
     node.posting.keep_s = _keep_s(options)
     async with AsyncExitStack() as held:
         listener = held.enter_context(closing(_listening(options)))
         traces = await held.enter_async_context(edge_traces(collector, name, lines))
         nursery = await held.enter_async_context(trio.open_nursery())
+        teller = None
+        if policy.callbacks:
+            client = held.enter_context(closing(HttpClient()))
+            teller = Teller(OwedCallbacks(node.posting), client, lines, policy.callbacks, secrets)
+            nursery.start_soon(teller.run)
         document = openapi(policy, node.posting.keep_s / DAY_S)
         front = GatewayFront(node, names, policy, document, traces)
         server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
@@ -77,7 +85,7 @@ async def run_gateway(
             # What it takes is imported by those alone who want it.
             from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
-            monitored = _monitored(name, names, node, front, server)
+            monitored = _monitored(name, names, node, front, server, teller)
             scraped = partial(answer_scrapes, metrics, allow_remote=options.allow_remote)
             await nursery.start(scraped, monitored, lines)
         host, _ = options.address
@@ -101,6 +109,7 @@ class _GatewayParts(NamedTuple):
 
     names: QueueNames
     policy: ProducerPolicy
+    secrets: tuple[bytes, ...]
     tls: ssl.SSLContext | None
     metrics: tuple[str, int] | None
     collector: str
@@ -118,6 +127,7 @@ def _prepared(
     return _GatewayParts(
         names,
         _policy(options, names, name, log),
+        secrets_in(options.callback_secrets) if options.callback_secrets else (),
         tls_of(options.tls_certificate, options.tls_key, options.tls_clients),
         read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None,
         checked_collector(options.traces) if options.traces else "",
@@ -131,6 +141,7 @@ def check(options: GatewayOptions) -> None:
         UsageError: it cannot.
     """
     node = options.place.topology.node_named(options.node).name
+    _make_room(options.connections)
     found = _prepared(options, node, node_log(sys.stderr, node))
     _listening(options, is_trial=True).close()
     if found.metrics is not None:
@@ -142,7 +153,12 @@ def _keep_s(options: GatewayOptions) -> int:
 
 
 def _monitored(
-    name: str, names: QueueNames, node: RunningNode, front: GatewayFront, server: Server
+    name: str,
+    names: QueueNames,
+    node: RunningNode,
+    front: GatewayFront,
+    server: Server,
+    teller: Teller | None,
 ) -> Monitored:
     """Return what is monitored: the metrics, and what is wrong, if anything."""
     from mqproto.simulator.base.http.monitoring import Monitored
@@ -158,6 +174,7 @@ def _monitored(
             under_way=posting.under_way,
             connections=server.connections,
             turned_away=server.turned_away,
+            told=None if teller is None else teller.counts,
             ended={name: posting.ends[name] for name in CLASSES},
         )
         return of_gateway(edge, figures)

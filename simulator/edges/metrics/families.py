@@ -34,6 +34,7 @@ class GatewayFigures:
     messages: the number of messages, keyed by queue and outcome.
     refused: the number of refusals, keyed by code.
     ended: the number of messages that ended, keyed by class.
+    told: the number of attempts to report ends of messages, keyed by outcome; None if there are no reports.
     """
 
     messages: Mapping[tuple[str, str], int]
@@ -43,6 +44,7 @@ class GatewayFigures:
     connections: int
     turned_away: int
     ended: Mapping[str, int]
+    told: Mapping[str, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,9 @@ def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
     away = [((), figures.turned_away)]
     yield counter("gateway_turned_away_connections", "Connections refused for lack of room.", away)
     yield _counts("gateway_ended_messages", "Ended messages; ACK_RECEIVE: received.", figures.ended, "class")
+    if figures.told is not None:
+        text = "Attempts to tell a URL how a message ended."
+        yield _counts("gateway_callbacks", text, figures.told, "outcome")
     yield from ProcessCollector(registry=None).collect()
 
 

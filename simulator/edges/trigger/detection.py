@@ -17,7 +17,6 @@ import trio
 from mqproto.edge.exactlyonce import Attempt, Entry, Verdict, judge
 from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Record
 from mqproto.simulator.edges.history.lives import is_forgotten
-from mqproto.simulator.edges.trail import OWN_QUEUES
 from mqproto.simulator.edges.trigger.callee import Call
 from mqproto.simulator.edges.trigger.resolver import Resolver
 
@@ -100,18 +99,6 @@ class Detection:
             yield
         finally:
             self._in_hand.pop(key).set()
-
-    async def is_gateways(self, queue: str) -> bool:
-        """Return whether the queue with this format name gets acknowledgments for a gateway.
-
-        Only gateways with the same history count.
-
-        Raises:
-            HistoryError: the history is not available.
-        """
-        if self._history is None or not queue.startswith("PRIVATE="):
-            return False
-        return (await self._history.look(OWN_QUEUES, queue)).entry is Entry.STARTED
 
     async def judge(self, call: Call, *, patient: bool = False) -> Found:
         """Take steps 1 and 2.

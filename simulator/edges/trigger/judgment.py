@@ -26,11 +26,14 @@ from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call, Callee, system_error
 from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
+from mqproto.wire.messages import POSTED_QUEUE
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
 """The type of error that is shown in the span of an attempt, keyed by how the attempt failed."""
 
 T = TypeVar("T")
+
+POSTED_HEX: Final = f"{POSTED_QUEUE:X}"
 
 
 class TriggerEvent(StrEnum):
@@ -154,9 +157,6 @@ class TriggerJudge:
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
             try:
-                # In an envelope it says so itself.
-                if call.extension and await self._detection.is_gateways(call.admin_queue):
-                    call = replace(call, admin_queue="", acknowledgments=0)
                 found = await self._detection.judge(call, patient=patient)
             except HistoryError as error:
                 self.history_is_away = True
@@ -285,9 +285,17 @@ class TriggerJudge:
         return system_error(f"no answer within {self._timeout_s:g} s", is_in_doubt=True)
 
 
+def is_for_posted(queue: str) -> bool:
+    """Return whether acknowledgments to the queue with this format name end a posted message, at its gateway."""
+    kind, _, number = queue.rpartition("\\")
+    return kind.startswith("PRIVATE=") and number.lstrip("0") == POSTED_HEX
+
+
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
     """Return the call for a message, with the epoch of the leader that makes it."""
     envelope = Envelope.of(message.extension)
+    # What tells a gateway how its message ended is of no concern to a consumer.
+    is_gateways = envelope.confirmed or is_for_posted(message.admin_queue)
     return Call(
         message=str(message.id),
         key=envelope.producer_key or str(message.id),
@@ -302,8 +310,8 @@ def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
         priority=3 if message.transactional else message.priority,
         extension=b"" if envelope != Envelope() else message.extension,
         response_queue=message.response_queue,
-        admin_queue="" if envelope.confirmed else message.admin_queue,
-        acknowledgments=0 if envelope.confirmed else message.acknowledgments,
+        admin_queue="" if is_gateways else message.admin_queue,
+        acknowledgments=0 if is_gateways else message.acknowledgments,
         sender_id=message.sender_id,
         cipher=message.cipher,
         signature=message.signature,

@@ -47,7 +47,7 @@ from mqproto.simulator.edges.trigger.leadership import Leadership, alone, has_en
 from mqproto.simulator.edges.trigger.named import function
 from mqproto.simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from mqproto.simulator.edges.trigger.signing import secrets_in
-from mqproto.simulator.edges.trigger.telling import Offer, Teller
+from mqproto.simulator.edges.trigger.telling import HistoryTeller, Offer
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import TopologyError, places
 from mqproto.simulator.topology.file import read_address
@@ -316,12 +316,12 @@ async def _hook(
     history: DocumentHistory | None,
     queue: str,
     log: FilteringBoundLogger,
-) -> Teller | None:
+) -> HistoryTeller | None:
     if not options.hook or history is None:
         return None
     secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
     client = held.enter_context(closing(HttpClient(trusting(options.ca, None, None))))
-    return Teller(history, scope_of(queue), client, log, Offer(None, options.hook), secrets)
+    return HistoryTeller(history, scope_of(queue), client, log, Offer(None, options.hook), secrets)
 
 
 class Meant(NamedTuple):

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 import httpx
 import msgspec
@@ -37,7 +37,7 @@ from mqproto.edge.custody import State
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, Hook
-from mqproto.simulator.edges.history.outbox import State as Told
+from mqproto.simulator.edges.history.outbox import OutboxWork, State as Told
 from mqproto.simulator.edges.httpclient import PORTS, HttpClient, HttpError
 from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trail import ENDS, Trail, trail_of
@@ -239,36 +239,39 @@ class Offer:
 # Telling
 
 
-class Teller:
-    """Delivers the reports of one sender from the outbox.
+class Outbox(Protocol):
+    """Has the reports of one sender.
+
+    news: set when a report may have become due since the last call of `due`.
+    """
+
+    news: trio.Event
+
+    async def due(self, limit: int) -> OutboxWork:
+        """Return the reports to send now, at most `limit`."""
+
+    async def attempted(self, name: str, *, has_heard: bool, again_s: float | None = None) -> None:
+        """Record an attempt to send a report; again_s is None if it was the last."""
+
+
+class HistoryOutbox:
+    """The reports of one sender in a document history.
 
     Args:
         sender: the sender's name in the history, which stays the same across restarts. No two running senders have the
             same name.
-        offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
-        secrets: the secrets; every report is signed with each of them.
+        url: the operator's URL.
     """
 
-    def __init__(
-        self,
-        history: DocumentHistory,
-        sender: str,
-        client: HttpClient,
-        log: FilteringBoundLogger,
-        offer: Offer,
-        secrets: tuple[bytes, ...] = (),
-        retries: Retries = RETRIES,
-    ) -> None:
-        self._sender = sender
-        self._history = history
-        self._client = client
-        self._log = log
-        self._offer = offer
-        self._secrets = secrets
-        self._retries = retries
-        self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
-        """The number of attempts with each outcome, keyed by the log's word for it."""
-        self._news = trio.Event()
+    def __init__(self, history: DocumentHistory, sender: str, url: str) -> None:
+        self._history, self._sender, self._url = history, sender, url
+        self.news = trio.Event()
+        self.attempted = history.attempted
+
+    async def due(self, limit: int) -> OutboxWork:
+        """Do what `Outbox.due` promises."""
+        self.news = trio.Event()
+        return await self._history.due(self._sender, limit)
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
         """Report an end to the operator's URL. When this returns, the report is stored.
@@ -280,22 +283,43 @@ class Teller:
             HistoryError, FencedError: the report is not stored.
         """
         body = msgspec.json.encode(end)
-        await self._history.tell(
-            Hook(f"{end.message}/{end.state}", self._sender, self._offer.url, body), epoch
-        )
-        self._news.set()
+        await self._history.tell(Hook(f"{end.message}/{end.state}", self._sender, self._url, body), epoch)
+        self.news.set()
 
-    async def tell_if_over(self, message: str) -> None:
-        """Do the same as `tell_end`, and begin to deliver the report."""
-        if await tell_end(self._history, message):
-            self._news.set()
+
+class Teller:
+    """Delivers the reports of one sender from the outbox.
+
+    Args:
+        outbox: has the reports.
+        offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
+        secrets: the secrets; every report is signed with each of them.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        client: HttpClient,
+        log: FilteringBoundLogger,
+        offer: Offer,
+        secrets: tuple[bytes, ...] = (),
+        retries: Retries = RETRIES,
+    ) -> None:
+        self._outbox = outbox
+        self._client = client
+        self._log = log
+        self._offer = offer
+        self._secrets = secrets
+        self._retries = retries
+        self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
+        """The number of attempts with each outcome, keyed by the log's word for it."""
 
     async def run(self) -> None:
         """Deliver due reports until cancelled; an interrupted delivery is repeated later."""
         while True:
-            self._news, trouble = trio.Event(), ""
+            trouble = ""
             try:
-                due, wait_s = await self._history.due(self._sender, TOGETHER)
+                due, wait_s = await self._outbox.due(TOGETHER)
                 async with trio.open_nursery() as nursery:
                     for hook in due:
                         nursery.start_soon(self._tell, hook)
@@ -309,20 +333,20 @@ class Teller:
                 continue
             # Whoever looks more seldom than that has the history's time stand still in between.
             with trio.move_on_after(inf if wait_s is None else min(wait_s, LEAP_S / 2)):
-                await self._news.wait()
+                await self._outbox.news.wait()
 
     async def _tell(self, hook: Hook) -> None:
         answer = await self._answer(hook)
         log = self._log.bind(hook=hook.id, url=hook.url, attempt=hook.attempts + 1)
         if answer.attempt is Attempt.SUCCEEDED:
-            await self._history.attempted(hook.id, has_heard=True)
+            await self._outbox.attempted(hook.id, has_heard=True)
             log.info(self._counted("told"))
         elif answer.attempt is Attempt.FAILED_FOR_GOOD or hook.attempts + 1 >= self._retries.attempts:
-            await self._history.attempted(hook.id, has_heard=False)
+            await self._outbox.attempted(hook.id, has_heard=False)
             log.error(self._counted("given-up"), reason=answer.reason)
         else:
             delay_s = max(self._retries.delay_s(hook.attempts + 1, hook.id), answer.retry_after_s)
-            await self._history.attempted(hook.id, has_heard=False, again_s=delay_s)
+            await self._outbox.attempted(hook.id, has_heard=False, again_s=delay_s)
             log.warning(self._counted("not-told"), reason=answer.reason, next_try_s=round(delay_s, 3))
 
     def _counted(self, outcome: str) -> str:
@@ -343,3 +367,25 @@ class Teller:
             except HttpError as error:
                 return system_error(in_words(error))
         return system_error(f"no answer within {TIMEOUT_S:g} s")
+
+
+class HistoryTeller(Teller):
+    """Delivers the reports of one sender in a document history.
+
+    Args:
+        history, sender: see HistoryOutbox.
+    """
+
+    def __init__(
+        self,
+        history: DocumentHistory,
+        sender: str,
+        client: HttpClient,
+        log: FilteringBoundLogger,
+        offer: Offer,
+        secrets: tuple[bytes, ...] = (),
+        retries: Retries = RETRIES,
+    ) -> None:
+        outbox = HistoryOutbox(history, sender, offer.url)
+        super().__init__(outbox, client, log, offer, secrets, retries)
+        self.tell = outbox.tell

@@ -48,7 +48,7 @@ from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent, TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.edges.trigger.schedule import Schedule
-from mqproto.simulator.edges.trigger.telling import Teller, end_of
+from mqproto.simulator.edges.trigger.telling import HistoryTeller, end_of
 from mqproto.simulator.node.control import RolledBack
 
 PATIENCE_S: Final = 60.0
@@ -122,7 +122,7 @@ class Trigger:
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
         leadership: Leadership | None = None,
-        hook: Teller | None = None,
+        hook: HistoryTeller | None = None,
         traces: EdgeTraces = NO_TRACES,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:

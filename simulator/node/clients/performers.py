@@ -181,15 +181,6 @@ class Performers:
                     known.on_disk -= gone
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
-    def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
-        """Tell a connected invoker that has lost count what the node remembers.
-
-        Return the identifier of the invoker's next operation, and the remembered outcomes. A node performs none of the
-        remembered operations again, even after a crash, so the answer stays true across a restart.
-        """
-        known = self._known.get(invoker)
-        return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
-
     def gone(self, invoker: bytes, now: Moment) -> None:
         """Record that an invoker's connection ended; the invoker may come back."""
         self._connected.pop(invoker, None)

@@ -14,7 +14,6 @@ from mqproto.base.errors import UsageError
 from mqproto.formatname import PrivateName
 from mqproto.simulator.client import connect
 from mqproto.simulator.client.client import DraftOptions
-from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.headers import (
     EXTENSION_ROOM_BYTES,
     HEADERS,
@@ -23,6 +22,7 @@ from mqproto.simulator.edges.headers import (
     options_in,
 )
 from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.node.posting import FULL_RECEIVE
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.simulator.topology import load
 from mqproto.turn.guard import CIPHERS

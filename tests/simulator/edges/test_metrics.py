@@ -35,8 +35,8 @@ from tests.simulator.typed import in_process
 
 EDGE: Final = Edge("desk", "shop", "1")
 GATEWAY: Final = GatewayFigures(
-    is_connected=True, messages={("orders", "accepted"): 3}, refused={"malformed": 1}, answered=Durations(),
-    under_way=0, in_doubt=0, connections=1, turned_away=0, ended={"ACK_RECEIVE": 2}, told={"told": 1},
+    messages={("orders", "accepted"): 3}, refused={"malformed": 1}, answered=Durations(),
+    under_way=0, connections=1, turned_away=0, ended={"ACK_RECEIVE": 2}, told={"told": 1},
 )  # fmt: skip
 TRIGGER: Final = TriggerFigures(
     queue="orders", leads=True, epoch=1, is_connected=True, calls=0, answers={"processed": 2}, answered=Durations(),

@@ -12,7 +12,6 @@ import httpx
 import msgspec
 import pytest
 import trio
-from sqlalchemy import create_engine, text
 from trio.testing import MockClock
 
 from mqproto.bodies import Tree, body_of_text, read_body
@@ -26,15 +25,14 @@ from mqproto.simulator.edges.gateway import names
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code
 from mqproto.simulator.edges.history.history import open_history
-from mqproto.simulator.edges.history.lives import is_forgotten
 from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
+from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.topology import Topology, load, places
-from tests.simulator.edges.history.test_tables import forget_lives, make_earlier
 from tests.simulator.gateways import bearer, gateway, written_tokens
 from tests.simulator.running import Log, running
 
@@ -49,10 +47,10 @@ ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
 @pytest.fixture
-async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+async def node(topology: Topology, tmp_path: Path, log: Log) -> AsyncIterator[Client]:
     """Run the node with the queues that these gateways hand messages to; yield a client of the node."""
     async with (
-        running(topology, "destination", tmp_path),
+        running(topology, "destination", tmp_path, log),
         connect(topology, "destination", tmp_path) as client,
     ):
         yield client
@@ -145,7 +143,7 @@ async def test_body_content_type_and_label_are_carried_faithfully(
     assert (message.body, message.label, message.transactional) == (body, "Größe", True)
     said = Envelope.of(message.extension)
     assert said == Envelope(
-        content_type="application/x-order; v=1", producer_key="order-17", confirmed=True, origin=said.origin
+        content_type="application/x-order; v=1", producer_key="order-17", origin=said.origin
     )
     [line] = log.lines("accepted")
     assert (line["message"], line["queue"], line["key"]) == (
@@ -168,7 +166,7 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
     [message] = await node.receive("notes")
     assert (message.body, message.extension, message.priority) == (
         b"",
-        Envelope(confirmed=True).as_extension(),
+        b"",
         6,
     )
     assert message.record.user.recoverable
@@ -498,8 +496,8 @@ async def test_nor_beside_an_extension_of_the_producers_if_gateway_and_trigger_h
         )
         for message in await node.receive("orders", 2):
             await judge.decide(message)
-    assert ["MQ-Admin-Queue" in call.headers() for call in calls] == [not is_shared, True]
-    assert ["MQ-Acknowledge" in call.headers() for call in calls] == [not is_shared, True]
+    assert ["MQ-Admin-Queue" in call.headers() for call in calls] == [False, True]
+    assert ["MQ-Acknowledge" in call.headers() for call in calls] == [False, True]
 
 
 # Who may, and how much
@@ -578,33 +576,6 @@ async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
     assert {line["key"] for line in log.lines("accepted")} == set(consumers)
 
 
-async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content(
-    node: Client, topology: Topology, tmp_path: Path
-) -> None:
-    tokens, history = tokens_of(tmp_path, s=None, b=None), places.history_url(tmp_path)
-    async with gateway(topology, tmp_path) as producer:
-        first = (await producer.post(ORDERS, content=b"x", headers={"Idempotency-Key": "17"})).json()["id"]
-    make_earlier(history, since_s=1.8e9)
-    forget_lives(tmp_path / "destination-gateway.journal")
-    async with gateway(topology, tmp_path, tokens=tokens) as producer:
-        answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
-        assert answer.json() == {"id": first, "duplicate": True}
-        assert (await producer.get(f"{ORDERS}/17", headers=of("s"))).json()["message"] == first
-        other = await producer.post(ORDERS, content=b"y", headers=of("b", "17"))
-        assert other.json()["duplicate"] is False
-        assert (await producer.get(f"{ORDERS}/17", headers=of("b"))).json()["message"] == other.json()["id"]
-    # After the time for which ids are kept it is as in any history.
-    async with open_history(history) as found:
-        assert found.knows_earlier
-    engine = create_engine(history)
-    with engine.begin() as db:
-        db.execute(text("UPDATE document_history_layout SET now_s = now_s + keep_s"))
-    engine.dispose()
-    async with gateway(topology, tmp_path, tokens=tokens) as producer:
-        answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
-        assert answer.json()["duplicate"] is False
-
-
 @pytest.mark.parametrize("length", [1, 200, 255])
 async def test_an_id_may_be_as_long_as_the_gateway_says(
     node: Client, topology: Topology, tmp_path: Path, length: int
@@ -619,23 +590,6 @@ async def test_an_id_may_be_as_long_as_the_gateway_says(
         assert f"at most {length} can be" in refused.json()["detail"]
         assert code_of(await producer.get(f"{ORDERS}/{'k' * (length + 1)}", headers=of("s"))) is Code.INVALID
         assert (await producer.get(f"{ORDERS}/{'k' * length}", headers=of("s"))).json()["id"] == "k" * length
-
-
-async def test_after_the_time_for_which_ids_are_kept_one_is_new(
-    node: Client, topology: Topology, tmp_path: Path
-) -> None:
-    headers, moment = {"Idempotency-Key": "17"}, 1e-9
-    async with gateway(topology, tmp_path) as producer:
-        assert (await producer.post(ORDERS, content=b"x", headers=headers)).json()["duplicate"] is False
-        assert "for 30 days" in (await producer.get("/openapi.json")).text
-    async with gateway(topology, tmp_path, keep_days=moment, name="another") as producer:
-        assert code_of(await producer.get(f"{ORDERS}/17")) is Code.UNKNOWN_MESSAGE
-        assert (await producer.post(ORDERS, content=b"y", headers=headers)).json()["duplicate"] is False
-    async with open_history(places.history_url(tmp_path)) as history:
-        assert history.keep_s == pytest.approx(moment * 24 * 3_600)
-    messages = await node.receive("orders", 10)
-    assert [message.body for message in messages] == [b"x", b"y"]
-    assert is_forgotten(*(call_for(message).origin for message in messages))
 
 
 async def test_a_queue_takes_no_more_than_its_rate(node: Client, topology: Topology, tmp_path: Path) -> None:
@@ -676,32 +630,11 @@ async def test_large_bodies_that_come_slowly_take_the_room_of_large_ones_alone(
 
 
 async def test_health_is_that_of_the_node(
-    topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    producer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # While the node is gone, each look for it is a moment in which this clock finds all idle.
-    monkeypatch.setattr("mqproto.simulator.edges.gateway.outlet.PATIENCE_S", 0.1)
-    log = Log()
-    async with trio.open_nursery() as nursery:
-        first = await nursery.start(_until_stopped, topology, tmp_path)
-        async with gateway(topology, tmp_path, log) as producer:
-            assert (await producer.get("/health")).json() == {"status": "ok"}
-            first.set()
-            await log.line("waiting")
-            assert code_of(await producer.get("/health")) is Code.NODE_UNAVAILABLE
-            assert code_of(await producer.post(ORDERS)) is Code.NODE_UNAVAILABLE
-            second = await nursery.start(_until_stopped, topology, tmp_path)
-            await log.at_least(2, "connected")
-            assert (await producer.post(ORDERS)).status_code == 200
-        second.set()
-
-
-async def _until_stopped(
-    topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]
-) -> None:
-    stop = trio.Event()
-    async with running(topology, "destination", directory):
-        task_status.started(stop)
-        await stop.wait()
+    assert (await producer.get("/health")).json() == {"status": "ok"}
+    monkeypatch.setattr(RunningNode, "trouble", "its disk is full")
+    assert code_of(await producer.get("/health")) is Code.NODE_UNAVAILABLE
 
 
 async def test_the_document_that_is_served_is_openapi(producer: httpx.AsyncClient) -> None:

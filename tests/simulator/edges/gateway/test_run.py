@@ -7,9 +7,8 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,13 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.processes import memory_of
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
-from mqproto.simulator.edges.gateway.run import run_gateway
-from mqproto.simulator.edges.history.history import HistoryError
-from mqproto.simulator.edges.history.moving import copy
+from mqproto.simulator.edges.gateway.run import check, run_gateway
 from mqproto.simulator.topology import Topology
-from tests.databases import Server
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
-from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received
-from tests.simulator.running import Log, NodeProcess, running, until
+from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, options_for, received
+from tests.simulator.running import running, until
 
 KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
 """The number of times a process is killed in one storm."""
@@ -43,17 +38,11 @@ ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
 class Storm:
-    """Producers who retry and go away, while two gateways and the gateways' node are killed."""
+    """Producers who retry and go away, while their node with its gateway is killed again and again."""
 
-    def __init__(
-        self, topology: Topology, folder: Path, history: str, callback: str, seed: int, keys: int
-    ) -> None:
+    def __init__(self, topology: Topology, folder: Path, callback: str, seed: int, keys: int) -> None:
         self.dice = chance(seed, "gateway storm")
-        self.node = NodeProcess(topology, "destination", folder)
-        self.gateways = [
-            GatewayProcess(options_for(topology, folder, history=history, callback=callback, name=name))
-            for name in ("first", "second")
-        ]
+        self.gateway = GatewayProcess(options_for(topology, folder, callback=callback))
         self.keys = [f"order-{number}" for number in range(keys)]
         self.told: dict[str, set[str]] = {}
         """The ids in answers with status 200, by key."""
@@ -61,33 +50,15 @@ class Storm:
         self.answered = trio.Event()
         self.room = trio.CapacityLimiter(AT_ONCE)
 
-    async def run(self, kills: int, move: tuple[str, str] | None = None) -> None:
-        await self.node.start()
-        async with trio.open_nursery() as nursery:
-            for gateway in self.gateways:
-                nursery.start_soon(gateway.start)
+    async def run(self, kills: int) -> None:
+        await self.gateway.start()
         async with trio.open_nursery() as nursery:
             for key in self.keys:
                 nursery.start_soon(self.produce, key)
             for _ in range(kills):
                 await self._some_more_answers(8)
-                await self._kill(
-                    self.dice.choice(["gateway", "node", "both"]), self.dice.choice(self.gateways)
-                )
-            if move is not None:
-                await self._some_more_answers(len(self.keys))
-                await trio.to_thread.run_sync(copy, *move)
-                for gateway in self.gateways:
-                    await gateway.kill()
-                    gateway.options = replace(gateway.options, history=move[1])
-                    await gateway.start()
-
-    async def end(self) -> None:
-        for each in self.gateways:
-            await each.kill()
-        if self.node.process is not None:
-            with trio.CancelScope(shield=True):
-                await self.node.end(signal.SIGKILL)
+                await self.gateway.kill()
+                await self.gateway.start()
 
     async def produce(self, key: str) -> None:
         """Send a message until the answer says that it is accepted, and then once more."""
@@ -98,7 +69,7 @@ class Storm:
 
     async def _ask(self, key: str) -> None:
         with suppress(*NO_ANSWER):
-            port = self.dice.choice(self.gateways).port
+            port = self.gateway.port
             if self.dice.random() < 0.2:
                 await self._ask_and_go_away(port, key)
                 return
@@ -126,21 +97,10 @@ class Storm:
     def _accepted(self) -> int:
         return sum(self.answers[key] for key in self.keys)
 
-    async def _kill(self, who: str, gateway: GatewayProcess) -> None:
-        if who != "node":
-            await gateway.kill()
-        if who != "gateway":
-            await self.node.end(signal.SIGKILL)
-        async with trio.open_nursery() as nursery:
-            if who != "node":
-                nursery.start_soon(gateway.start)
-            if who != "gateway":
-                nursery.start_soon(self.node.start)
-
 
 @pytest.mark.long
-async def test_whoever_is_killed_each_message_arrives_once(
-    topology: Topology, tmp_path: Path, history_url: str
+async def test_however_often_the_node_is_killed_each_message_arrives_once(
+    topology: Topology, tmp_path: Path
 ) -> None:
     """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them hold at once.
 
@@ -148,7 +108,7 @@ async def test_whoever_is_killed_each_message_arrives_once(
     """
     told = HttpConsumer()
     async with listening(told):
-        storm = Storm(topology, tmp_path, history_url, told.url, seed=KILLS, keys=12 * KILLS)
+        storm = Storm(topology, tmp_path, told.url, seed=KILLS, keys=12 * KILLS)
 
         def ends() -> set[tuple[str, str]]:
             return {(end["id"], end["message"]) for end in map(json.loads, told.bodies)}
@@ -161,31 +121,11 @@ async def test_whoever_is_killed_each_message_arrives_once(
             found = await received(topology, "destination", tmp_path, "orders")
             await until(all_were_told)
         finally:
-            await storm.end()
+            await storm.gateway.kill()
     assert ends() == {(message.body.decode(), str(message.id)) for message in found}
     assert {json.loads(body)["state"] for body in told.bodies} == {"received"}
     assert Counter(message.body.decode() for message in found) == dict.fromkeys(storm.keys, 1)
     assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
-
-
-@pytest.mark.parametrize("is_from_sqlite", [True, False])
-async def test_while_a_history_moves_each_message_arrives_once(
-    topology: Topology,
-    tmp_path: Path,
-    new_sqlite_url: Callable[[], str],
-    postgresql: Server,
-    is_from_sqlite: bool,
-) -> None:
-    urls = new_sqlite_url(), postgresql.new_schema()
-    move = urls if is_from_sqlite else urls[::-1]
-    storm = Storm(topology, tmp_path, move[0], "", seed=MOVED, keys=MOVED)
-    try:
-        await storm.run(0, move)
-        found = await received(topology, "destination", tmp_path, "orders")
-    finally:
-        await storm.end()
-    assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
-    assert len(found) == MOVED
 
 
 # Overload
@@ -246,19 +186,14 @@ async def test_under_overload_refusals_are_clear_memory_is_bounded_and_nothing_a
 
 @asynccontextmanager
 async def overloaded(topology: Topology) -> AsyncIterator[tuple[GatewayProcess, Path]]:
-    """Run a gateway and its node, each in a process, with stores in memory."""
+    """Run a node with a gateway in a process, with its store in memory."""
     with memory_folder() as name:
-        node = NodeProcess(topology, "destination", Path(name))
         process = GatewayProcess(options_for(topology, Path(name)))
         try:
-            await node.start()
             await process.start()
             yield process, Path(name)
         finally:
             await process.kill()
-            if node.process is not None:
-                with trio.CancelScope(shield=True):
-                    await node.end(signal.SIGKILL)
 
 
 async def test_very_many_connections_are_served_or_told_to_come_back(topology: Topology) -> None:
@@ -287,44 +222,20 @@ async def test_very_many_connections_are_served_or_told_to_come_back(topology: T
 
 async def test_at_sigterm_what_is_under_way_is_answered(topology: Topology, tmp_path: Path) -> None:
     process = GatewayProcess(options_for(topology, tmp_path))
+    await process.start()
+    assert process.process is not None
+    async with await trio.open_tcp_stream("127.0.0.1", process.port) as stream:
+        await stream.send_all(
+            f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n".encode()
+        )
+        assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
+        process.process.send_signal(signal.SIGTERM)
+        await stream.send_all(b"x")
+        answer = b"".join([part async for part in stream])
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert await process.wait() == 0
     async with running(topology, "destination", tmp_path):
-        await process.start()
-        assert process.process is not None
-        async with await trio.open_tcp_stream("127.0.0.1", process.port) as stream:
-            await stream.send_all(
-                f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n".encode()
-            )
-            assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
-            process.process.send_signal(signal.SIGTERM)
-            await stream.send_all(b"x")
-            answer = b"".join([part async for part in stream])
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert await process.wait() == 0
         assert len(await received(topology, "destination", tmp_path, "orders")) == 1
-
-
-async def test_a_gateway_waits_for_its_node(topology: Topology, tmp_path: Path) -> None:
-    process = GatewayProcess(options_for(topology, tmp_path))
-    node = NodeProcess(topology, "destination", tmp_path)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(process.start)
-            nursery.start_soon(node.start)
-        assert (await ask(process.port, ORDERS, b"x")).status == 200
-    finally:
-        await process.kill()
-        with trio.CancelScope(shield=True):
-            await node.end(signal.SIGKILL)
-
-
-async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topology, tmp_path: Path) -> None:
-    async with running(topology, "destination", tmp_path), gateway(topology, tmp_path) as one:
-        with pytest.raises(StoreError, match="another client has it open"):
-            await run_gateway(options_for(topology, tmp_path), log=Log())
-        async with gateway(topology, tmp_path, name="second") as other:
-            for client, duplicate in ((one, False), (other, True)):
-                answer = await client.post(ORDERS, content=b"x", headers={"Idempotency-Key": "1"})
-                assert answer.json()["duplicate"] is duplicate
 
 
 @pytest.mark.parametrize(
@@ -334,19 +245,17 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
         ({"listen": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
         ({"listen": "localhost"}, "localhost is not an IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
-        ({"name": "../other"}, "--name '../other': files are called so"),
         ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),
         ({"forward_headers": ("Cookie",)}, "--forward-header Cookie: it is of one request alone"),
         ({"connections": 10**9}, "raise `ulimit -n`"),
-        ({"history": "mysql://x"}, "sqlite"),
         ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file with the tokens"),
     ],
 )
 async def test_what_cannot_be_is_one_line(
     topology: Topology, tmp_path: Path, options: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises((UsageError, HistoryError), match=re.escape(error)) as refused:
-        await run_gateway(options_for(topology, tmp_path, **options), log=Log())
+    with pytest.raises(UsageError, match=re.escape(error)) as refused:
+        await trio.to_thread.run_sync(check, options_for(topology, tmp_path, **options))
     assert "\n" not in str(refused.value)
 
 
@@ -354,7 +263,9 @@ async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: 
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         port = listener.socket.getsockname()[1]
-        with pytest.raises(
-            UsageError, match="is taken by another program; stop it or name another with --listen"
-        ):
-            await run_gateway(options_for(topology, tmp_path, listen=f"127.0.0.1:{port}"), log=Log())
+        options = options_for(topology, tmp_path, listen=f"127.0.0.1:{port}")
+        async with running(topology, "destination", tmp_path) as node:
+            with pytest.raises(
+                UsageError, match="is taken by another program; stop it or name another with --l"
+            ):
+                await run_gateway(options, node)

@@ -18,10 +18,10 @@ from mqproto.base.errors import UsageError
 from mqproto.edge.custody import End, end_of
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.operators import erasing
 from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.node.posting import FULL_RECEIVE
 from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place

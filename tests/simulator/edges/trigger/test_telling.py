@@ -26,7 +26,7 @@ from mqproto.simulator.edges.options import Policy, Retries
 from mqproto.simulator.edges.trail import ENDS, LIVES, trail_of
 from mqproto.simulator.edges.trigger.detection import scope_of
 from mqproto.simulator.edges.trigger.signing import signed
-from mqproto.simulator.edges.trigger.telling import About, Offer, Teller, armed, live_on, tell_end
+from mqproto.simulator.edges.trigger.telling import About, HistoryTeller, Offer, armed, live_on, tell_end
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.history.test_tables import make_earlier
 from tests.simulator.edges.trigger.test_trigger import (
@@ -53,10 +53,10 @@ RECEIVED = json.dumps({"message_class": "ACK_RECEIVE", "time_s": 0}).encode()
 @asynccontextmanager
 async def telling(
     history: DocumentHistory, log: Log, offer: Offer = ANY, attempts: int = 9, sender: str = "desk"
-) -> AsyncIterator[Teller]:
+) -> AsyncIterator[HistoryTeller]:
     retries = Retries(interval_s=0.01, limit_s=0.02, attempts=attempts)
     with closing(HttpClient()) as client:
-        yield Teller(history, sender, client, node_log(log, "desk"), offer, SECRETS, retries)
+        yield HistoryTeller(history, sender, client, node_log(log, "desk"), offer, SECRETS, retries)
 
 
 async def test_each_end_is_told_until_it_is_heard_and_under_one_name(

@@ -40,7 +40,7 @@ from mqproto.simulator.edges.trigger.callee import (
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import call_for
 from mqproto.simulator.edges.trigger.resolver import PythonResolver, Resolver
-from mqproto.simulator.edges.trigger.telling import Teller
+from mqproto.simulator.edges.trigger.telling import HistoryTeller
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import Topology, parse
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
@@ -111,7 +111,7 @@ class Start:
         queue: str = "orders",
         log: Log | None = None,
         patience_s: float = 10,
-        hook: Teller | None = None,
+        hook: HistoryTeller | None = None,
     ) -> Log:
         log = log or Log()
         detection = Detection("orders", "trigger", history, resolver, enabled=detects)

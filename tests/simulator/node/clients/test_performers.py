@@ -122,20 +122,6 @@ def test_only_the_newest_identifiers_are_kept_and_older_ones_are_refused() -> No
         machine.perform(9)
 
 
-def test_one_that_has_lost_count_is_told_what_came_of_its_last_operations_over_crashes() -> None:
-    machine = Machine()
-    machine.connect(lasting=True)
-    assert machine.performers.recalled(ONE) == (0, [])
-    for identifier in range(PROFILE + 3):
-        machine.perform(identifier, lasting=True)
-    for _ in range(2):
-        following, outcomes = machine.performers.recalled(ONE)
-        assert following == PROFILE + 3
-        assert sorted(outcomes) == sorted(b"at %d" % identifier for identifier in range(3, PROFILE + 3))
-        machine.restart()
-        assert machine.connect(lasting=True)
-
-
 def test_what_wrote_nothing_is_remembered_in_memory_alone() -> None:
     machine = Machine()
     machine.perform(0, writes=False)
