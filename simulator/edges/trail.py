@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ import msgspec
 
 from mqproto.edge.custody import RECEIVED, RESOLVED, RESOLVED_BY, Ended, Evidence, State, lives_of
 from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import Record
+from mqproto.simulator.edges.history.documents import UNKNOWN, Record
 from mqproto.turn.effects import PostedRow
 from mqproto.wire import MessageClass
 
@@ -147,13 +148,29 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
     return Trail(key, queue, [] if of else before, **msgspec.structs.asdict(told))
 
 
-def trail_of_posted(row: PostedRow, message: str) -> Trail:
-    """Return the trail of a message, as far as its node knows it."""
+async def trail_of_posted(
+    row: PostedRow, message: str, look: Callable[[str, str], Awaitable[Record]]
+) -> Trail:
+    """Return the trail of a posted message.
+
+    Args:
+        message: its identifier.
+        look: returns what the history of the triggers has under a scope and a key.
+    """
     known = Evidence(row.queue, row.key, [message])
+    for name in known.names:
+        lived(known, name, await look(LIVES, name))
+    called_as = await look(f"trigger/{row.queue}", row.key) if row.key else UNKNOWN
+    if not called_as.attempts:  # A message with an extension of its own goes without the producer's id.
+        called_as = await look(f"trigger/{row.queue}", known.names[-1])
+    if called_as.attempts and known.names[-1] in known.lives:
+        known.sent_again("")
+    called(known, called_as)
     if row.message_class:
         known.ends[message], known.ended_s[message] = MessageClass(row.message_class).name, row.ended_s
-    [now] = map(Lived.of, lives_of(known))
-    return Trail(row.key, row.queue, **msgspec.structs.asdict(now))
+        known.resolved |= known.ends[message] == RESOLVED
+    *before, now = map(Lived.of, lives_of(known))
+    return Trail(row.key, row.queue, before, **msgspec.structs.asdict(now))
 
 
 # What records of the history say

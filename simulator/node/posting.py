@@ -24,6 +24,7 @@ from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.node.room import found_for
 from mqproto.simulator.node.turns import Clock, Turn, TurnFeed
 from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.posted import KEEP_S
 from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import PostedEnd, PostedRow
 from mqproto.wire import MessageClass
@@ -35,9 +36,6 @@ CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.st
 """The classes of the acknowledgments that say that a message has ended."""
 FULL_S: Final = 10.0
 """The number of seconds for which a queue elsewhere counts as full after a message did not fit into it."""
-DAY_S: Final = 86_400
-KEEP_S: Final = 30 * DAY_S
-"""How long a row is kept after its last change, in seconds in which the node ran."""
 TIDY_S: Final = 60
 """The interval, in seconds, at which a node looks for rows to forget."""
 SLICE: Final = 500

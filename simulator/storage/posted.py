@@ -18,6 +18,9 @@ from mqproto.simulator.storage.checksums import row_checksum, whole_rows
 from mqproto.simulator.storage.recent import with_end
 from mqproto.turn.effects import PostedEnd, PostedRow
 
+DAY_S: Final = 86_400
+KEEP_S: Final = 30 * DAY_S
+"""How long a row is kept after its last change, by default, in seconds in which the node ran."""
 COLUMNS: Final = ", ".join((*PostedRow._fields, "checksum"))
 POSTED_SCHEMA: Final = """
 -- Messages that came over HTTP. `name` is a part of a hash of queue and key; it is NULL if there is no key.

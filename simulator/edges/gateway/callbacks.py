@@ -8,6 +8,7 @@ on disk: the next one tries at once.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -15,6 +16,7 @@ import trio
 
 from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.edges.gateway.message import About
+from mqproto.simulator.edges.history.documents import Record
 from mqproto.simulator.edges.history.outbox import Hook, OutboxWork
 from mqproto.simulator.edges.trail import trail_of_posted
 from mqproto.simulator.edges.trigger.telling import name_of
@@ -25,8 +27,8 @@ from mqproto.turn.effects import PostedEnd, PostedRow
 class OwedCallbacks:
     """An outbox for `Teller`, which keeps numbers alone in memory."""
 
-    def __init__(self, posting: Posting) -> None:
-        self._posting = posting
+    def __init__(self, posting: Posting, look: Callable[[str, str], Awaitable[Record]]) -> None:
+        self._posting, self._look = posting, look
         self._due: list[tuple[float, int, int]] = []
         """When each report is due, the MessageID, and the number of attempts."""
         self._tried: dict[str, tuple[int, int]] = {}
@@ -64,7 +66,7 @@ class OwedCallbacks:
             name = name_of(self._posting.named(message_id))
             if row is not None and name not in self._tried:
                 about = About.of(row.about)
-                trail = trail_of_posted(row, self._posting.named(message_id))
+                trail = await trail_of_posted(row, self._posting.named(message_id), self._look)
                 body = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
                 self._tried[name] = message_id, attempts
                 found.append(Hook(name, "", about.callback, body, attempts))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,6 +45,7 @@ from mqproto.simulator.edges.headers import (
     MessageOptions,
     options_in,
 )
+from mqproto.simulator.edges.history.documents import Record
 from mqproto.simulator.edges.trail import trail_of_posted
 from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.node.node import RunningNode
@@ -147,6 +148,7 @@ class GatewayFront:
     Args:
         node: takes the messages.
         openapi: the document that is served.
+        look: returns what the history of the triggers has under a scope and a key.
         traces: makes a span for each message if traces are requested.
     """
 
@@ -156,6 +158,7 @@ class GatewayFront:
         names: QueueNames,
         policy: ProducerPolicy,
         openapi: dict[str, Any],
+        look: Callable[[str, str], Awaitable[Record]],
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self._node = node
@@ -164,6 +167,7 @@ class GatewayFront:
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = node.log
+        self._look = look
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
@@ -195,7 +199,7 @@ class GatewayFront:
                     queue = await self._opened_queue(name, opened)
                     with _refused_as(Code.INVALID):
                         key = self._policy.key_of(key)
-                    return self._trail(queue, opened.whole(key), key)
+                    return await self._trail(queue, opened.whole(key), key)
                 case ["openapi.json"]:
                     _only("GET", request)
                     return Answer(200, [_JSON], self._openapi)
@@ -318,7 +322,7 @@ class GatewayFront:
         except (UsageError, FormatNameError) as error:
             raise Refusal(Code.INVALID, str(error)) from None
 
-    def _trail(self, queue: GatewayQueue, key: str, given: str) -> Answer:
+    async def _trail(self, queue: GatewayQueue, key: str, given: str) -> Answer:
         """Answer what became of the message with this id, which its producer knows as `given`."""
         try:
             row = self._node.posting.look(queue.name, key)
@@ -329,7 +333,7 @@ class GatewayFront:
                 Code.UNKNOWN_MESSAGE,
                 f"no message with the id {given} is known for {queue.name}: none was accepted, or its id is forgotten",
             )
-        trail = trail_of_posted(row, self._node.posting.named(row.message_id))
+        trail = await trail_of_posted(row, self._node.posting.named(row.message_id), self._look)
         return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=given)))
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:

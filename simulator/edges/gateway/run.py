@@ -26,6 +26,7 @@ from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
 from mqproto.simulator.edges.gateway.callbacks import OwedCallbacks
+from mqproto.simulator.edges.gateway.deliveries import LookedUpHistory
 from mqproto.simulator.edges.gateway.front import GatewayFront, ProducerPolicy
 from mqproto.simulator.edges.gateway.message import queue_named, queues_of
 from mqproto.simulator.edges.gateway.names import QueueNames
@@ -38,7 +39,8 @@ from mqproto.simulator.edges.options import GatewayOptions
 from mqproto.simulator.edges.trigger.signing import secrets_in
 from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.node.node import RunningNode
-from mqproto.simulator.node.posting import CLASSES, DAY_S, KEEP_S
+from mqproto.simulator.node.posting import CLASSES
+from mqproto.simulator.storage.posted import DAY_S, KEEP_S
 from mqproto.simulator.topology.file import read_address
 
 if TYPE_CHECKING:
@@ -73,13 +75,16 @@ async def run_gateway(
         listener = held.enter_context(closing(_listening(options)))
         traces = await held.enter_async_context(edge_traces(collector, name, lines))
         nursery = await held.enter_async_context(trio.open_nursery())
+        history = LookedUpHistory(options.place.directory, options.history)
+        held.callback(history.close)
         teller = None
         if policy.callbacks:
             client = held.enter_context(closing(HttpClient()))
-            teller = Teller(OwedCallbacks(node.posting), client, lines, policy.callbacks, secrets)
+            outbox = OwedCallbacks(node.posting, history.look)
+            teller = Teller(outbox, client, lines, policy.callbacks, secrets)
             nursery.start_soon(teller.run)
         document = openapi(policy, node.posting.keep_s / DAY_S)
-        front = GatewayFront(node, names, policy, document, traces)
+        front = GatewayFront(node, names, policy, document, history.look, traces)
         server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
         if metrics is not None:
             # What it takes is imported by those alone who want it.

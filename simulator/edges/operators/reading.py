@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
-from mqproto.edge.custody import IN_DOUBT, RECEIVED, Deed, End, Evidence, Removal, end_of, is_called
-from mqproto.edge.exactlyonce import Entry
+from mqproto.edge.custody import IN_DOUBT, RECEIVED, RESOLVED, Deed, End, Evidence, Removal, end_of, is_called
 from mqproto.messages.drafts import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.client.story import Step, logs_in, messages_with, steps_in
+from mqproto.simulator.edges.gateway.message import About
 from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, LookUp, Record
 from mqproto.simulator.edges.history.errors import HistoryError
-from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
+from mqproto.simulator.edges.history.forgetting import TRIGGER
 from mqproto.simulator.edges.operators.deeds import WHO
 from mqproto.simulator.edges.operators.failures import (
     FailedMessage,
@@ -36,14 +36,15 @@ from mqproto.simulator.edges.operators.failures import (
     failure_in,
     note_of,
 )
-from mqproto.simulator.edges.trail import ENDS, LIVES, OUTCOMES, called, ended, lived
+from mqproto.simulator.edges.trail import ENDS, LIVES, called, ended, lived
 from mqproto.simulator.storage.care import salvaged
 from mqproto.simulator.storage.care.export import exported
 from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.storage.posted import KEEP_S
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.directory import known_as
 from mqproto.simulator.topology.places import Place
-from mqproto.turn.effects import QueueKind
+from mqproto.turn.effects import PostedRow, QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
@@ -283,6 +284,21 @@ def audited(
         return audit
 
 
+def posted_in(place: Place, unknown: Unknown) -> Iterator[tuple[str, PostedRow]]:
+    """Yield all messages that were posted to the nodes whose stores are in the folder, each with its identifier.
+
+    Raises:
+        StoreError: a store cannot be read at all.
+    """
+    for name, node in place.topology.nodes.items():
+        path = places.store_path(place.directory, name)
+        if path.is_file():
+            with closing(salvaged(SYSTEM_FILES, path)) as store:
+                unknown.not_whole += store.findings
+                for row in store.posted():
+                    yield str(MessageId(node.guid, row.message_id)), row
+
+
 class _Reader:
     """Reads everything that is known about the messages of one system.
 
@@ -319,7 +335,9 @@ class _Reader:
             for stored in messages_in(self._place, unknown) if self._is_in_stores() else ():
                 with unknown.may_be_spoilt(stored):
                     self._find(stored)
-            self._read_history()  # What has ended meanwhile is in no store any more.
+            # What has ended meanwhile is in no store any more.
+            self._read_history()
+            self._read_posted()
             for known in self._answered.values():
                 known.destination_is_here = known.node not in unknown.not_here
             audit = Audit(self._answered, unknown, self._forgotten())
@@ -367,14 +385,8 @@ class _Reader:
     def _read_accepted(self) -> list[Step]:
         """Read which messages were accepted; return the steps that gave messages new identifiers later."""
         later = []
-        for scope, key, record in self._accepted():
-            if record.entry is Entry.COMPLETED:
-                outcome = OUTCOMES.decode(record.outcome)
-                queue, elsewhere = scope.removeprefix(GATEWAY), bool(outcome.admin_queue)
-                self._answered[outcome.id] = Evidence(queue, key, [outcome.id], heard_elsewhere=elsewhere)
-        kept_since = ""
-        if self._history is not None:
-            kept_since = datetime.fromtimestamp(time.time() - self._history.keep_s, UTC).isoformat()
+        self._read_posted()
+        kept_since = datetime.fromtimestamp(time.time() - KEEP_S, UTC).isoformat()
         for step in self._steps((b'"accepted"', *LATER)):
             # A node's line of this name has no key.
             if "copy" in step.facts:
@@ -388,6 +400,18 @@ class _Reader:
                     is_old=step.time < kept_since,
                 )
         return later
+
+    def _read_posted(self) -> None:
+        """Read the rows of the messages that were answered with 200, and how they ended."""
+        for name, row in posted_in(self._place, Unknown()):
+            if self._subject and not is_called(self._subject, row.key, [name]):
+                continue
+            if (known := self._answered.get(name)) is None:
+                elsewhere = bool(About.of(row.about).admin_queue)
+                known = self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
+            if row.message_class:
+                known.ends[name], known.ended_s[name] = MessageClass(row.message_class).name, row.ended_s
+                known.resolved |= known.ends[name] == RESOLVED
 
     # What became of it
 
@@ -454,16 +478,6 @@ class _Reader:
 
     def _documents(self, scope: str, keys: Collection[str] = ()) -> Iterator[tuple[str, str, Record]]:
         return iter(()) if self._history is None else self._history.everything(scope, keys)
-
-    def _accepted(self) -> Iterable[tuple[str, str, Record]]:
-        """Return the messages that gateways have accepted.
-
-        If messages are requested by a name that the history has, return only those with this name.
-        """
-        meant: list[tuple[str, str, Record]] = []
-        if self._history is not None and self._subject:
-            meant = [*self._history.everything(GATEWAY, about=self._subject)]
-        return meant or self._documents(GATEWAY)
 
     def _find(self, stored: StoredMessage) -> None:
         message = stored.message

@@ -29,6 +29,7 @@ from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.contents import made_outcome
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.posted import COLUMNS, made_posted
+from mqproto.simulator.storage.recent import RecentPosted, with_end
 from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
 from mqproto.simulator.storage.tables import APPLICATION_ID, BEFORE, LAYOUT, keys_of
 from mqproto.simulator.storage.witnesses.sqlitelog import log_path
@@ -168,6 +169,16 @@ class Salvage:
             for row in self.db.execute(f"SELECT {COLUMNS} FROM posted ORDER BY message_id"):
                 with suppress(DamageError):
                     yield from whole_rows("posted", [row], made_posted)
+
+    def posted(self) -> Iterator[PostedRow]:
+        """Yield all undamaged posted messages of the tables and the log together, in the order of their MessageIDs."""
+        logged = RecentPosted()
+        for number in sorted(self.records):
+            logged.add(self.records[number].posted, self.records[number].ended)
+        in_tables = (row for row in self.stored_posted() if row.message_id not in logged.rows)
+        ends = logged.ended
+        ended = (with_end(row, ends[row.message_id]) if row.message_id in ends else row for row in in_tables)
+        yield from merge(ended, (logged.rows[number] for number in sorted(logged.rows)))
 
     def messages(self, findings: list[str]) -> Iterator[MessageRow]:
         """Yield all undamaged messages of the tables and the log together, in the order of their keys."""
