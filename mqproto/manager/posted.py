@@ -11,7 +11,7 @@ from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
+from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
 from mqproto.wire import PrivateQueueFormatName, UserMessage
 from mqproto.wire.glance import correlated
 from mqproto.wire.guid import Guid
@@ -56,6 +56,8 @@ class PostedMessages:
         self.time = RunningTime(state, now)
         self.is_unknown = bool(state.counters.get(POSTED_UNKNOWN))
         """Whether messages may have been posted that the store does not know, and no operator has accepted that."""
+        self.lacks_s = state.counters.get(POSTED_LACKS_S, 0)
+        """The date, in UTC, before which messages may have been posted that the store does not know; 0 for none."""
         if state.life is not None and state.life.is_restored:
             self.is_unknown = True
             desk.writes.urgent().counters[POSTED_UNKNOWN] = 1

@@ -208,6 +208,8 @@ POSTED_UNKNOWN: Final = "posted_unknown"
 
 It is 1 if that is so, and no operator has accepted it.
 """
+POSTED_LACKS_S: Final = "posted_lacks_s"
+"""The name of the counter for the date, in UTC, on which an operator has accepted it last."""
 
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker itself, and not about one of its operations."""

@@ -356,7 +356,6 @@ def repair(place: Later, store: StoreArgument) -> Printout:
 def adopt(
     place: Later,
     store: KeptArgument,
-    life: Annotated[str, ARGUMENT, "The LIFE that the gateway's error names.", value("LIFE")] = "",
     moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
     copied: Annotated[bool, "The store was copied: the original continues."] = False,
 ) -> int:
@@ -367,27 +366,24 @@ def adopt(
     the node starts. A copied store leaves the waiting messages to the original. It is set aside in FILE-copied-DATE,
     and its node, which needs its own GUID, begins with an empty store.
 
-    A document history that is new, or was restored from a backup, may lack ids that a gateway has accepted. The gateway
-    then refuses to start, and its error names the LIFE to pass to this command. After the command, all gateways that
-    used the lost history can start, and they report the ids that the new history lacks.
+    A store that was restored from a backup or repaired may lack ids of messages that came over HTTP. Its node then
+    refuses messages with ids. With neither option, this command says that those ids are lost: from then on, a message
+    with one of them is new.
     """
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.storage.care import adopt_moved, set_aside_copied
+    from mqproto.simulator.storage.care import accept_lost_ids, adopt_moved, set_aside_copied
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    if life:
-        from mqproto.simulator.edges.history import moving
-
-        if (url := _history_in(store)) is None or moved or copied:
-            raise UsageError("a LIFE is of a document history: name its URL, and nothing else")
-        print(f"{store}: {moving.adopt(url, life)}")
+    path, node = _named(place, store)
+    guid = node.guid if node is not None else None
+    date = datetime.now(UTC)
+    if not (moved or copied) and accept_lost_ids(SYSTEM_FILES, path, guid, int(date.timestamp())):
+        print(f"{path}: ids of messages from before {date:%Y-%m-%d %H:%M:%S} UTC may be unknown from now on")
         return DONE
     if moved == copied:
         raise UsageError(
             "say which: --moved if nothing goes on where the store was, --copied if that store does"
         )
-    path, node = _named(place, store)
-    guid = node.guid if node is not None else None
     if moved:
         with working(f"reading {path.name}"):
             begun = adopt_moved(SYSTEM_FILES, path, guid)

@@ -192,7 +192,10 @@ class Posting:
 
     def _looked_up(self, queue: str, key: str) -> PostedRow | None:
         if self._posted.is_unknown:
-            raise IdInDoubtError("the store was put back or repaired, and may lack ids")
+            raise IdInDoubtError(
+                "the store was put back or repaired, and may lack ids: put back a newer one, or, if they are lost, "
+                f"stop the node and type: mqproto store adopt {self._directory.node.name}"
+            )
         try:
             return self._store.posted(queue, key)
         except DamageError as error:
@@ -200,6 +203,11 @@ class Posting:
 
     def named(self, ordinal: int) -> str:
         return f"{self._manager}\\{ordinal}"
+
+    @property
+    def lacks_s(self) -> int:
+        """The date, in UTC, before which ids may be unknown, as an operator has accepted; 0 if all are known."""
+        return self._posted.lacks_s
 
     @property
     def origin(self) -> str:

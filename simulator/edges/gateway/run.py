@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -95,7 +96,7 @@ async def run_gateway(
             await nursery.start(scraped, monitored, lines)
         host, _ = options.address
         port: int = listener.getsockname()[1]
-        _tell_started(lines, options, port)
+        _tell_started(lines, options, port, node.posting.lacks_s)
         scheme = "https" if options.tls_certificate else "http"
         task_status.started(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         nursery.start_soon(_stop_with, node, server)
@@ -187,9 +188,12 @@ def _monitored(
     return Monitored(collect, lambda: node.trouble)
 
 
-def _tell_started(log: FilteringBoundLogger, options: GatewayOptions, port: int) -> None:
+def _tell_started(log: FilteringBoundLogger, options: GatewayOptions, port: int, lacks_s: int) -> None:
     host, _ = options.address
     log.info("gateway-started", address=f"{host}:{port}")
+    if lacks_s:
+        before = datetime.fromtimestamp(lacks_s, UTC).isoformat()
+        log.warning("ids-unknown", before=before, advice="a message with an id of before is new")
     if options.tls_certificate is None and not ipaddress.ip_address(host).is_loopback:
         advice = (
             "whoever is on the way reads them: --tls-certificate and --tls-key, or a proxy that has HTTPS"

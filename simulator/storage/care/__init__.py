@@ -6,7 +6,7 @@ copies that data, and export.py writes its messages as text. repair.py makes a n
 store aside. adopt.py is for a store that was copied or moved to another place.
 """
 
-from mqproto.simulator.storage.care.adopt import adopt_moved, set_aside_copied
+from mqproto.simulator.storage.care.adopt import accept_lost_ids, adopt_moved, set_aside_copied
 from mqproto.simulator.storage.care.backup import BackUp, back_up
 from mqproto.simulator.storage.care.repair import Repaired, repair
 from mqproto.simulator.storage.care.salvage import Salvage, salvaged
@@ -15,6 +15,7 @@ __all__ = [
     "BackUp",
     "Repaired",
     "Salvage",
+    "accept_lost_ids",
     "adopt_moved",
     "back_up",
     "repair",

@@ -15,7 +15,7 @@ from mqproto.simulator.storage.care.reading import finding_of_log, opened
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.store import Store
 from mqproto.simulator.storage.witnesses.life import life_path
-from mqproto.turn.effects import NewLife
+from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, NewLife, Writes
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
@@ -32,6 +32,19 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
     with Store(path, node or owner_of(files, path), files=files, is_adopted=True) as store:
         assert store.life is not None, "one that is adopted begins"
         return store.life
+
+
+def accept_lost_ids(files: Files, path: Path, node: Guid | None, date_s: int) -> bool:
+    """Record that an operator accepts that a store lacks ids of posted messages. Return whether it may lack any.
+
+    Raises:
+        StoreError: there is no store, it belongs to another node, it is damaged, or its node is running.
+    """
+    with Store(path, node or owner_of(files, path), files=files) as store:
+        if not store.load().counters.get(POSTED_UNKNOWN):
+            return False
+        store.commit(Writes(counters={POSTED_UNKNOWN: 0, POSTED_LACKS_S: date_s}))
+        return True
 
 
 def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> Path:

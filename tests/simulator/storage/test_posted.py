@@ -11,13 +11,14 @@ import pytest
 
 from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.storage import Store, posted as table
+from mqproto.simulator.storage.care.adopt import accept_lost_ids
 from mqproto.simulator.storage.care.backup import back_up
 from mqproto.simulator.storage.care.repair import repair
 from mqproto.simulator.storage.care.salvage import salvaged
 from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.storage.tables import BEFORE
-from mqproto.turn.effects import POSTED_UNKNOWN, PostedEnd, PostedRow, Writes
+from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, Writes
 from tests.simulator.storage.batches import NODE, QUEUES, TINY, one, posted
 
 ENDED = PostedEnd(1, changed_s=9, message_class=0x4000, ended_s=1_000)
@@ -139,6 +140,11 @@ def test_a_repaired_store_has_the_whole_rows_and_says_that_ids_are_unknown(path:
     with Store(path, NODE) as store:
         assert (store.posted_as(1), store.posted_as(2)) == (None, posted(2))
         assert store.load().counters[POSTED_UNKNOWN] == 1
+    assert accept_lost_ids(SYSTEM_FILES, path, None, 1_000)
+    with Store(path, NODE) as store:
+        counters = store.load().counters
+        assert (counters[POSTED_UNKNOWN], counters[POSTED_LACKS_S]) == (0, 1_000)
+    assert not accept_lost_ids(SYSTEM_FILES, path, None, 1_000)
 
 
 def test_a_store_of_the_layout_before_gets_the_table_and_its_messages_stay(path: Path) -> None:
