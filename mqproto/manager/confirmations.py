@@ -12,7 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
-from mqproto.manager.posted import PostedMessages, is_posted_address
+from mqproto.manager.posted import PostedMessages
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
 from mqproto.transfer.readings import may_be_ours, meant_by
@@ -306,7 +306,7 @@ class Confirmations:
             self._order_ack(acknowledgment, message.user.source_queue_manager, remote, now)
         elif isinstance(acknowledgment, FinalAckBody):
             self._final_ack(acknowledgment, message, packet, remote, now)
-        elif is_posted_address(message) and (
+        elif self._posted.is_address(message.user.destination_queue) and (
             remote.is_proven or self._outbound.has_invited(remote, POSTED_QUEUE)
         ):
             self._posted.arrived(message, now)

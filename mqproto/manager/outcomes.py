@@ -59,7 +59,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import correlation_id_of
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
-from mqproto.wire.messages import POSTED_QUEUE, asks_final_ack
+from mqproto.wire.messages import asks_final_ack
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
@@ -270,7 +270,7 @@ class Outcomes:
         destination = destination_of(name, self._routes, self._desk.identity) if name is not None else None
         if destination is None or not self._is_told(ending, message, destination):
             return
-        if destination.manager == self._desk.identity and destination.queue == POSTED_QUEUE:
+        if destination.manager == self._desk.identity and self._posted.is_address(destination.queue):
             self._posted.ended(
                 user.source_queue_manager, user.message_id, ending.message_class, now.utc_s, now
             )

@@ -12,13 +12,18 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
-from mqproto.wire import PrivateQueueFormatName, UserMessage
+from mqproto.wire import UserMessage
 from mqproto.wire.glance import correlated
 from mqproto.wire.guid import Guid
 from mqproto.wire.messages import POSTED_QUEUE
 
 RAN_S: Final = "ran_s"
 """The name of the counter for the seconds in which the queue manager has run, all its processes together."""
+POSTED_ALIAS: Final = "posted_address_"
+"""The beginning of the name of a counter for the number of a private queue that was such an address before.
+
+The number follows.
+"""
 LEAP_S: Final = 600
 """The most seconds that can pass from one look at the clock to the next. A machine that resumes may leap further."""
 
@@ -54,6 +59,9 @@ class PostedMessages:
     def __init__(self, desk: Desk, state: StoredState, now: Moment) -> None:
         self._desk = desk
         self.time = RunningTime(state, now)
+        self._addresses = {POSTED_QUEUE} | {
+            int(name.removeprefix(POSTED_ALIAS)) for name in state.counters if name.startswith(POSTED_ALIAS)
+        }
         self.is_unknown = bool(state.counters.get(POSTED_UNKNOWN))
         """Whether messages may have been posted that the store does not know, and no operator has accepted that."""
         self.lacks_s = state.counters.get(POSTED_LACKS_S, 0)
@@ -79,6 +87,10 @@ class PostedMessages:
         """Record that a shared database has been told of these messages. This may wait for the next commit."""
         self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
 
+    def is_address(self, queue: object) -> bool:
+        """Whether acknowledgments to a queue, as a UserHeader names it, end posted messages."""
+        return queue in self._addresses
+
     def arrived(self, message: UserMessage, now: Moment) -> None:
         """Take an acknowledgment that came from another queue manager."""
         source, ordinal = correlated(message.properties.correlation_id)
@@ -93,13 +105,3 @@ class PostedMessages:
     def stop(self) -> None:
         """Keep the time, so that programs of short life age their messages, too."""
         self._desk.writes.later.counters |= self.time.unkept()
-
-
-def is_posted_address(message: UserMessage) -> bool:
-    """Whether a message is addressed to POSTED_QUEUE."""
-    return message.user.destination_queue == POSTED_QUEUE
-
-
-def posted_address(identity: Guid) -> PrivateQueueFormatName:
-    """Return the name to which a queue manager's posted messages ask for acknowledgments."""
-    return PrivateQueueFormatName(identity, POSTED_QUEUE)

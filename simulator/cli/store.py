@@ -215,18 +215,34 @@ def _check_history(url: str) -> Printout:
 
 
 @app.command()
-def copy(source: FromArgument, target: ToArgument) -> int:
-    """Move a document history to another database, from SQLite to PostgreSQL or back.
+def copy(place: Later, source: FromArgument, target: ToArgument) -> int:
+    """Move a document history to another database, or the ids that gateways kept in one to their node's store.
 
     Programs may use the history meanwhile. At the end, they stop using FROM, report the new place, and refuse work
     until they are restarted with TO. If the command is killed, run it again to continue.
 
+    With the name of a stopped node as TO, its store gets the ids that gateways kept in the history; what triggers keep
+    there stays.
+
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
+    $ mqproto store copy sqlite:///history.sqlite destination
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.history import moving
 
+    if _history_in(target) is None:
+        from mqproto.simulator.edges.history.bringing import bring
+
+        path, node = _named(place, target)
+        if node is None:
+            raise UsageError(f"{target}: name the node, as its topology says whose messages they are")
+        with working("bringing the ids"):
+            brought = bring(source, path, node)
+        print(
+            f"{path}: {counted(brought.ids, 'id')}; of {counted(brought.absent, 'id')} the node never had a message"
+        )
+        return DONE
     with working("copying the history"):
         made = moving.copy(source, target)
     counts = f"{counted(made.documents, 'document')} and {counted(made.hooks, 'hook')}"

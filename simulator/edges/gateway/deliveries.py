@@ -33,11 +33,10 @@ class LookedUpHistory:
                 if not (url := places.history_there(self._directory, self._url)):
                     return UNKNOWN
                 self._documents = Documents(url, None, only_reads=True)
-            [record] = self._documents.carry_out([LookUp(scope, key)])
+            [record] = self._documents.looked([LookUp(scope, key)])
         except HistoryError:
             self.close()
             return UNKNOWN
-        assert isinstance(record, Record)
         return record
 
     def close(self) -> None:
