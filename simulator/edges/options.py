@@ -240,9 +240,8 @@ class TriggerOptions:
 class GatewayOptions:
     """The options of a gateway, as given.
 
-    name: distinguishes the gateways of one node, each of which has a journal.
-    history: the URL of a database; empty for a file in the folder of the stores.
-    keep_days: the number of days for which all users of the history keep ids; None for the history's own setting.
+    history: the URL of a database in which several gateways share ids; empty for none.
+    keep_days: the number of days for which the node keeps ids; None for 30.
     tls_certificate, tls_key, tls_clients: see admission.py.
     traces: the URL of the collector for the gateway's spans; empty for the URL in the environment.
     """
@@ -252,8 +251,12 @@ class GatewayOptions:
     listen: Annotated[
         str, "The address to listen on for producers; port 0 means any free port.", value("HOST:PORT")
     ] = "127.0.0.1:8080"
-    name: Annotated[str, "A name that is unique among the gateways of a node."] = "gateway"
-    history: HistoryOption = ""
+    history: Annotated[
+        str,
+        "URL of a document history in which gateways of several nodes share their ids; by default, each node keeps "
+        "its own.",
+        value("URL"),
+    ] = ""
     key_header: Annotated[str, "The header that holds the producer's id of a message.", value("NAME")] = (
         "Idempotency-Key"
     )
@@ -266,8 +269,7 @@ class GatewayOptions:
     key_length: Annotated[int, "The longest id to accept.", value("CHARACTERS", min=1, max=255)] = 200
     keep_days: Annotated[
         float | None,
-        "How many days the history keeps ids, for all programs that use it; by default, the current setting, "
-        "or 30 in a new history.",
+        "How many days, while the node runs, it keeps ids; 30 by default.",
         "--keep-ids",
         value("DAYS", min=0.001, max=36_500),
     ] = None

@@ -36,6 +36,7 @@ from mqproto.simulator.edges.gateway.admission import Rate, Room
 from mqproto.simulator.edges.gateway.message import About, GatewayQueue, PostedMessage
 from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
+from mqproto.simulator.edges.gateway.sharedids import SharedIds
 from mqproto.simulator.edges.gateway.tokens import Opened, Opener, TokenRole
 from mqproto.simulator.edges.headers import (
     BODY_TYPE,
@@ -149,6 +150,7 @@ class GatewayFront:
         node: takes the messages.
         openapi: the document that is served.
         look: returns what the history of the triggers has under a scope and a key.
+        shared: the ids that gateways of other nodes share; None if they are the node's alone.
         traces: makes a span for each message if traces are requested.
     """
 
@@ -159,6 +161,7 @@ class GatewayFront:
         policy: ProducerPolicy,
         openapi: dict[str, Any],
         look: Callable[[str, str], Awaitable[Record]],
+        shared: SharedIds | None = None,
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self._node = node
@@ -168,6 +171,7 @@ class GatewayFront:
         self._openapi = msgspec.json.encode(openapi)
         self._log = node.log
         self._look = look
+        self._shared = shared
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
@@ -301,18 +305,23 @@ class GatewayFront:
         posting, queue = self._node.posting, handed.queue.name
         if wait_s := posting.full_s(queue):
             raise Refusal(Code.QUEUE_FULL, f"{queue} had no room for a message a while ago", wait_s)
+        fingerprint, is_shared = handed.fingerprint(), self._shared is not None and bool(handed.key)
+        submit = partial(
+            posting.post,
+            queue,
+            handed.draft,
+            handed.key,
+            fingerprint,
+            handed.about.encoded(),
+            owed=is_shared or bool(handed.about.callback),
+            called=self._names.at_node(queue),
+            admin_queue=handed.about.admin_queue,
+            holder=handed.holder,
+        )
         try:
-            return await posting.post(
-                queue,
-                handed.draft,
-                handed.key,
-                handed.fingerprint(),
-                handed.about.encoded(),
-                owed=bool(handed.about.callback),
-                called=self._names.at_node(queue),
-                admin_queue=handed.about.admin_queue,
-                holder=handed.holder,
-            )
+            if self._shared is not None and is_shared:
+                return await self._shared.post(queue, handed.key, fingerprint, submit)
+            return await submit()
         except KeyReusedError as error:
             raise Refusal(Code.KEY_REUSED, str(error)) from None
         except IdInDoubtError as error:

@@ -33,7 +33,9 @@ from mqproto.simulator.edges.gateway.message import queue_named, queues_of
 from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import Code
+from mqproto.simulator.edges.gateway.sharedids import SharedIds
 from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.options import GatewayOptions
@@ -43,6 +45,7 @@ from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.node.posting import CLASSES
 from mqproto.simulator.storage.posted import DAY_S, KEEP_S
 from mqproto.simulator.topology.file import read_address
+from mqproto.wire.guid import guid_text
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -84,8 +87,14 @@ async def run_gateway(
             outbox = OwedCallbacks(node.posting, history.look)
             teller = Teller(outbox, client, lines, policy.callbacks, secrets)
             nursery.start_soon(teller.run)
+        shared = None
+        if options.history:
+            opened = await held.enter_async_context(open_history(options.history, log=lines))
+            owner = f"gateway {guid_text(node.topology.nodes[name].guid)}"
+            shared = SharedIds(opened, node.posting, owner, lines, nursery)
+            await shared.recover(queues_of(names.known))
         document = openapi(policy, node.posting.keep_s / DAY_S)
-        front = GatewayFront(node, names, policy, document, history.look, traces)
+        front = GatewayFront(node, names, policy, document, history.look, shared, traces)
         server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
         if metrics is not None:
             # What it takes is imported by those alone who want it.
