@@ -24,6 +24,9 @@ POSTED_ALIAS: Final = "posted_address_"
 
 The number follows.
 """
+SHARED_LIFE: Final = "shared_ids_life"
+SHARED_S: Final = "shared_ids_s"
+"""The names of the counters for the life and the time of the database in which ids are shared, as last seen."""
 LEAP_S: Final = 600
 """The most seconds that can pass from one look at the clock to the next. A machine that resumes may leap further."""
 
@@ -62,6 +65,8 @@ class PostedMessages:
         self._addresses = {POSTED_QUEUE} | {
             int(name.removeprefix(POSTED_ALIAS)) for name in state.counters if name.startswith(POSTED_ALIAS)
         }
+        self.shared = state.counters.get(SHARED_LIFE, 0), state.counters.get(SHARED_S, 0)
+        """The life and the time of the database in which ids are shared, as last seen; 0 if none was."""
         self.is_unknown = bool(state.counters.get(POSTED_UNKNOWN))
         """Whether messages may have been posted that the store does not know, and no operator has accepted that."""
         self.lacks_s = state.counters.get(POSTED_LACKS_S, 0)
@@ -86,6 +91,12 @@ class PostedMessages:
     def settled(self, rows: Iterable[PostedRow]) -> None:
         """Record that a shared database has been told of these messages. This may wait for the next commit."""
         self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
+
+    def saw(self, life: int, now_s: int) -> None:
+        """Record the life and the time of the database in which ids are shared, with the next commit."""
+        if self.shared != (life, now_s):
+            self.shared = life, now_s
+            self._desk.writes.later.counters |= {SHARED_LIFE: life, SHARED_S: now_s}
 
     def is_address(self, queue: object) -> bool:
         """Whether acknowledgments to a queue, as a UserHeader names it, end posted messages."""

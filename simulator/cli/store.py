@@ -6,11 +6,10 @@ for a document history.
 
 from __future__ import annotations
 
-import glob
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -105,14 +104,11 @@ def backup(
 
     The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
     everything that the node had confirmed before the command started, except express messages, which are only in the
-    node's memory. A damaged store is not copied. The journals of the node's gateways, and the gateways' document
-    histories as of the same moment, are copied to the same folder. A history in PostgreSQL is copied to a file; `copy`
-    moves it back.
+    node's memory. A damaged store is not copied. A document history, named by its URL, is copied to a file; `copy`
+    moves it back to PostgreSQL.
     """
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in
-    from mqproto.simulator.edges.history import HistoryError
-    from mqproto.simulator.edges.history.moving import back_up as back_up_history, still
+    from mqproto.simulator.edges.history.moving import back_up as back_up_history
     from mqproto.simulator.storage.care import back_up
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
@@ -121,62 +117,18 @@ def backup(
             copied = back_up_history(url, target)
         return Printout({"history": url, "backup": str(copied)}, [f"{copied}: the document history"])
     path, _ = _named(place, store)
-    folder = target.parent if target.suffix == ".sqlite" else target
-    copies = {journal: folder / journal.name for journal in _journals_of(path)}
-    for copy_of in copies.values():
-        if copy_of.exists():
-            raise UsageError(f"{copy_of}: it is there already: name another folder for the backup")
-    addresses = {seen.address for journal in copies if (seen := seen_in(journal)) and seen.address}
-    kept, lacking = [], []
-    with working(f"copying {path.name}, and reading the copy"), ExitStack() as held:
-        histories = []
-        for address in sorted(addresses):
-            try:
-                histories.append(held.enter_context(still(address)))
-            except HistoryError as error:
-                lacking.append(f"{error}; without it this backup lacks its ids")
-
-        def at_this_moment() -> None:
-            for journal, copy_of in copies.items():
-                back_up_journal(journal, copy_of)
-            for history in histories:
-                history.release()
-
-        try:
-            made = back_up(SYSTEM_FILES, path, target, at_this_moment)
-            kept = [history.back_up(folder) for history in histories]
-        except BaseException:
-            for copy_of in copies.values():
-                copy_of.unlink(missing_ok=True)
-            raise
+    with working(f"copying {path.name}, and reading the copy"):
+        made = back_up(SYSTEM_FILES, path, target)
     count = sum(made.counts.values())
     value = {
         "store": str(path),
         "backup": str(made.path),
         "record": made.record,
         "messages": made.counts,
-        "journals": [str(copy_of) for copy_of in copies.values()],
-        "histories": [str(copy_of) for copy_of in kept],
     }
     belongs = f"{made.path.name}-witness beside it belongs to it"
-    lines = [
-        f"{made.path}: {counted(count, 'message')}, as of record {made.record:,}; {belongs}",
-        *(f"{copy_of}: the journal of a gateway" for copy_of in copies.values()),
-        *(f"{copy_of}: the document history of the same moment" for copy_of in kept),
-    ]
-    return Printout(value, lines, FINDING if lacking else DONE, lacking)
-
-
-def _journals_of(store: Path) -> list[Path]:
-    """Return the journals of a node's gateways.
-
-    They are in the folder of its store, and are named NODE-NAME.journal.
-    """
-    others = [
-        f"{path.stem}-" for path in store.parent.glob("*.sqlite") if path.stem.startswith(f"{store.stem}-")
-    ]
-    found = sorted(store.parent.glob(f"{glob.escape(store.stem)}-*.journal"))
-    return [path for path in found if not path.name.startswith(tuple(others))]
+    line = f"{made.path}: {counted(count, 'message')}, as of record {made.record:,}; {belongs}"
+    return Printout(value, [line])
 
 
 def _history_in(store: str) -> str | None:

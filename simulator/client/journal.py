@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -29,8 +28,6 @@ APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
 """The size, in bytes, of the header of SQLite's log. The header changes whenever the log is restarted."""
 ATTEMPTS: Final = 100
-EARLIER: Final = "earlier"
-"""The name for the life of a document history, if the journal is older than such lives."""
 LAYOUT: Final = 2
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
@@ -49,19 +46,6 @@ CREATE TABLE operation (
 );
 CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 """
-
-
-class HistorySeen(NamedTuple):
-    """What a gateway knows about its document history, from its journal.
-
-    life: the name of the history's life.
-    now_s: the last known time on the history's own clock.
-    address: the history's URL, without a password.
-    """
-
-    life: str
-    now_s: float
-    address: str
 
 
 class Operated(NamedTuple):
@@ -113,26 +97,6 @@ class Journal:
     def birth(self) -> bytes:
         """The `birth` in the node's last Hello to this invoker; empty if the node was never asked."""
         return self._birth
-
-    @property
-    def seen(self) -> HistorySeen | None:
-        """Return what the journal knows about its document history; None if the journal is new."""
-        if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
-            [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
-            return HistorySeen(*row)
-        return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
-
-    def saw(self, seen: HistorySeen) -> None:
-        """Record what is known about the gateway's document history. It is on disk when this returns.
-
-        Raises:
-            StoreError: it could not be written.
-        """
-        with self._lock, explained(self.path, JOURNAL_ADVICE), self._transaction():
-            # Only gateways have this table, and earlier versions of mqproto ignore it.
-            self._db.execute("CREATE TABLE IF NOT EXISTS history (life TEXT, now_s REAL, address TEXT)")
-            self._db.execute("DELETE FROM history")
-            self._db.execute("INSERT INTO history VALUES (?, ?, ?)", seen)
 
     def belongs_to(
         self,
@@ -284,65 +248,6 @@ def opened(path: Path) -> Iterator[Journal]:
         journal = Journal(path, db)
         yield journal
         journal.flush()
-
-
-def back_up(path: Path, target: Path) -> None:
-    """Copy a journal as it is at one moment, even if a process has it open.
-
-    That process's lock keeps out SQLite, but does not prevent the file from being read. As long as the header of the
-    log stays the same, the log has everything that goes into the tables.
-
-    Raises:
-        StoreError: the journal is damaged, or its log is restarted again and again; or the copy already exists or
-            cannot be written.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    try:
-        for _ in range(ATTEMPTS):
-            head = _read(log, HEAD_BYTES)
-            tables, records = path.read_bytes(), _read(log)
-            if _read(log, HEAD_BYTES) == head:
-                break
-        else:
-            raise StoreError(f"{path}: it changes all the time: do the same again")
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-            draft = Path(folder) / target.name
-            draft.write_bytes(tables)
-            draft.with_name(f"{draft.name}-wal").write_bytes(records)
-            with (
-                explained(path, JOURNAL_ADVICE),
-                closing(sqlite3.connect(draft, isolation_level=None)) as copy,
-            ):
-                copy.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-                [(found,), *_] = copy.execute("PRAGMA quick_check").fetchall()
-                if found != "ok":
-                    raise StoreError(f"{path}: {JOURNAL_ADVICE[sqlite3.SQLITE_CORRUPT]}")
-            with draft.open("rb") as file:
-                os.fsync(file.fileno())
-            draft.chmod(0o600)
-            os.link(draft, target)
-    except OSError as error:
-        raise StoreError(f"{target}: it cannot be written ({error.strerror}): name another folder") from error
-
-
-def seen_in(path: Path) -> HistorySeen | None:
-    """Return what a journal knows about its document history, even if a process has the journal open.
-
-    Raises:
-        StoreError: the journal is damaged, or its log is restarted again and again.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.name
-        back_up(path, copy)
-        with opened(copy) as journal:
-            return journal.seen
-
-
-def _read(path: Path, size: int = -1) -> bytes:
-    """Return the first `size` bytes of a file, or all of it; empty if there is no such file."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        return file.read(size)
-    return b""
 
 
 def _set_up(path: Path, db: sqlite3.Connection) -> None:

@@ -210,6 +210,15 @@ class Posting:
         return self._posted.lacks_s
 
     @property
+    def shared(self) -> tuple[int, int]:
+        """The life and the time of the database in which ids are shared, as last seen; 0 if none was."""
+        return self._posted.shared
+
+    def saw(self, life: int, now_s: int) -> None:
+        """Record the life and the time of the database in which ids are shared, with the next commit."""
+        self._posted.saw(life, now_s)
+
+    @property
     def origin(self) -> str:
         """The origin of a message that comes now (history/lives.py): the life of its store, the time, and since when
         the store has all ids.

@@ -163,7 +163,7 @@ class GatewayProcess:
         self.options = options
         self.port = 0
         self.process: Fork | None = None
-        self.log = options.place.directory / f"{options.name}.stderr"
+        self.log = options.place.directory / "gateway.stderr"
 
     async def start(self) -> None:
         """Start the gateway, and wait until it takes requests."""

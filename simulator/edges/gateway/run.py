@@ -33,7 +33,7 @@ from mqproto.simulator.edges.gateway.message import queue_named, queues_of
 from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import Code
-from mqproto.simulator.edges.gateway.sharedids import SharedIds
+from mqproto.simulator.edges.gateway.sharedids import SharedIds, last_seen
 from mqproto.simulator.edges.gateway.tokens import TokenFile
 from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.httpclient import HttpClient
@@ -89,7 +89,9 @@ async def run_gateway(
             nursery.start_soon(teller.run)
         shared = None
         if options.history:
-            opened = await held.enter_async_context(open_history(options.history, log=lines))
+            opened = await held.enter_async_context(
+                open_history(options.history, log=lines, seen=last_seen(node.posting))
+            )
             owner = f"gateway {guid_text(node.topology.nodes[name].guid)}"
             shared = SharedIds(opened, node.posting, owner, lines, nursery)
             await shared.recover(queues_of(names.known))

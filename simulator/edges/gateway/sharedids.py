@@ -21,6 +21,7 @@ from mqproto.simulator.edges.gateway.message import About, GatewayQueue
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal
 from mqproto.simulator.edges.history.forgetting import GATEWAY
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
+from mqproto.simulator.edges.history.lives import LIFE_DIGITS, HistorySeen
 from mqproto.simulator.edges.trail import OUTCOMES, Outcome
 from mqproto.simulator.node.posting import KeyReusedError, Posted, Posting
 from mqproto.turn.effects import PostedRow
@@ -126,5 +127,13 @@ class SharedIds:
         outcome = msgspec.json.encode(Outcome(message, row.fingerprint.hex(), about.admin_queue))
         scope = GATEWAY + row.queue
         await self._history.finish(scope, row.key, Attempt.SUCCEEDED, outcome, patient=True)
+        seen = self._history.seen
+        self._posting.saw(int(seen.life[:LIFE_DIGITS], 16), int(seen.now_s))
         if not about.callback:
             self._posting.settled(row)
+
+
+def last_seen(posting: Posting) -> HistorySeen:
+    """Return what the store of a node has last seen of the shared history."""
+    life, now_s = posting.shared
+    return HistorySeen(f"{life:0{LIFE_DIGITS}x}" if life else "", now_s)

@@ -35,8 +35,6 @@ from sqlalchemy.exc import DBAPIError
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.base.storeerrors import primary_code
-from mqproto.simulator.client.journal import HistorySeen
-from mqproto.simulator.edges.history import lives
 from mqproto.simulator.edges.history.databases import (
     BUSY_S,
     address_of,
@@ -49,6 +47,7 @@ from mqproto.simulator.edges.history.databases import (
 from mqproto.simulator.edges.history.errors import HistoryError, explained
 from mqproto.simulator.edges.history.forgetting import DateWatch, OwnTime, forget, passed_s, same_scope
 from mqproto.simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from mqproto.simulator.edges.history.lives import HistorySeen, see_that_it_lacks_none
 from mqproto.simulator.edges.history.outbox import Hook, OutboxWork, Posting, Tell, expire, posted
 from mqproto.simulator.edges.history.sqlitefile import SqliteFile
 from mqproto.simulator.edges.history.tables import (
@@ -201,7 +200,7 @@ class Documents:
         clock: returns the time in seconds since 1970, which is used only for display.
         passed_s: returns the number of seconds that have passed.
         warn: called with a warning if the clock is wrong.
-        seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
+        seen: what a gateway's node has last seen of its history; None without a gateway.
         only_reads: whether nothing is written; the disk may be full or read-only.
 
     Raises:
@@ -224,12 +223,12 @@ class Documents:
         where = parsed(url)
         self._only_reads = only_reads
         self._address = address_of(where)
-        self._life, self._known, self.lacks = "", seen, ""
+        self._life, self._known = "", seen
         self.name = name_of(where)
         """The name that errors use for the database."""
         self._chosen_s = keep_s
-        self.keep_s, self.since_s = KEEP_S, 0.0
-        """The values of the columns with these names in the table `layouts`."""
+        self.keep_s = KEEP_S
+        """How long ended documents are kept."""
         self._clock = clock
         self._passed_s = passed_s
         self._own_time = OwnTime(passed_s)
@@ -266,13 +265,8 @@ class Documents:
 
     @property
     def seen(self) -> HistorySeen:
-        """Return the facts about the history that a gateway's journal is to keep."""
-        return HistorySeen(self._life, self._own_time.seen_s, self._address)
-
-    @property
-    def origin(self) -> str:
-        """Return the origin for a message that has just begun here."""
-        return lives.origin(self._life, self._own_time.now_s, self.keep_s)
+        """Return the facts about the history that the store of a gateway's node is to keep."""
+        return HistorySeen(self._life, self._own_time.seen_s)
 
     def everything(
         self, scope: str, keys: Collection[str] = (), about: str = ""
@@ -486,11 +480,6 @@ class Documents:
         if is_all:
             self._expire_at_s = self._passed_s() + EXPIRE_EVERY_S
 
-    @property
-    def knows_earlier(self) -> bool:
-        """Whether the history may have ids without a producer's name in front of them."""
-        return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
-
     def forgotten(self) -> tuple[int, float]:
         """Return how many accepted messages of gateways were forgotten, and the time of the most recent change to any
         of them.
@@ -541,10 +530,10 @@ class Documents:
             )
         self._life = db.execute(select(layouts.c.life)).scalar_one()
         if self._known is not None:
-            self.lacks = lives.lacking(db, self._known, self._address, is_new=not found)
+            see_that_it_lacks_none(db, self._known, self._address)
         if self._chosen_s is not None:
             db.execute(update(layouts).values(keep_s=self._chosen_s))
-        self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
+        self.keep_s = db.execute(select(layouts.c.keep_s)).scalar_one()
         self._own_time.look(db, every_s=0)
         if not self._only_reads:
             self._own_time.move(db)

@@ -28,7 +28,6 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
-from mqproto.simulator.client.journal import HistorySeen
 from mqproto.simulator.edges.history.documents import (
     Answer,
     Begin,
@@ -49,6 +48,7 @@ from mqproto.simulator.edges.history.leaders import (
     LeaderSays,
     WhoLeads,
 )
+from mqproto.simulator.edges.history.lives import HistorySeen
 from mqproto.simulator.edges.history.outbox import Attempted, Due, Find, Hook, OutboxWork, Tell
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ async def open_history(
         clock: returns the time in seconds since 1970. It is used for display, and as the lowest epoch of a new leader.
         passed_s: returns the number of seconds that have passed. Entries age only by these seconds, and only while a
             program has the history open.
-        log: gets `clock-wrong` if the clock is wrong, and `ids-unknown` for ids that an operator has accepted as lost;
-            the history continues to work.
-        seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
+        log: gets `clock-wrong` if the clock is wrong; the history continues to work.
+        seen: what a gateway's node has last seen of its history; None without a gateway.
 
     Raises:
         UsageError: `url` is not such a URL, or `keep_s` is not more than 0.
@@ -112,8 +111,6 @@ async def open_history(
             log.warning("clock-wrong", reason=reason)
 
     documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock, passed_s, warn, seen)
-    if documents.lacks and log is not None:
-        log.warning("ids-unknown", reason=documents.lacks)
     history = DocumentHistory(documents)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
@@ -158,21 +155,11 @@ class DocumentHistory:
 
     @property
     def seen(self) -> HistorySeen:
-        """Return the facts about the history that a gateway's journal is to keep.
+        """Return the facts about the history that the store of a gateway's node is to keep.
 
         This works even after the history is closed.
         """
         return self._documents.seen
-
-    @property
-    def origin(self) -> str:
-        """Return the origin for a message that has just begun here (lives.py)."""
-        return self._documents.origin
-
-    @property
-    def knows_earlier(self) -> bool:
-        """Whether the history may have ids without a producer's name in front of them."""
-        return self._documents.knows_earlier
 
     async def begin(
         self,

@@ -20,8 +20,8 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -49,7 +49,6 @@ from sqlalchemy.exc import DBAPIError
 
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.base.storeerrors import primary_code
-from mqproto.simulator.edges.history import lives
 from mqproto.simulator.edges.history.databases import (
     BEGIN,
     address_of,
@@ -205,25 +204,20 @@ def inventory(url: str) -> Checkup:
         )
 
 
-class Still:
-    """A history as it is at one moment. Nobody can change it before `release`."""
+def back_up(url: str, target: Path) -> Path:
+    """Copy a history, as it is at one moment, into an SQLite file. The file is written completely or not at all.
 
-    def __init__(self, here: _Database, db: Connection, release: Callable[[], None]) -> None:
-        self._here, self._db = here, db
-        self.release = release
+    Args:
+        target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if necessary.
 
-    def back_up(self, target: Path) -> Path:
-        """Copy the history into an SQLite file. The file is written completely or not at all.
-
-        Args:
-            target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if
-                necessary.
-
-        Raises:
-            HistoryError: the history is damaged; or the copy already exists or cannot be written.
-        """
+    Raises:
+        UsageError: the text is not a URL of a database.
+        HistoryError: the history does not exist, is damaged, or was moved elsewhere; or the copy already exists or
+            cannot be written.
+    """
+    with closing(_Database(url, only_reads=True)) as here, here.read() as db:
         if target.suffix != ".sqlite":
-            target /= self._here.path.name if self._here.path else FILE_NAME
+            target /= here.path.name if here.path else FILE_NAME
         if target.exists():
             raise HistoryError(f"{target}: it is there already: name another file or folder for the backup")
         try:
@@ -231,10 +225,10 @@ class Still:
             with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
                 draft = Path(folder) / target.name
                 os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-                if self._here.path:
-                    _copy_file(driver_of(self._db), draft, target)
+                if here.path:
+                    _copy_file(driver_of(db), draft, target)
                 else:
-                    _copy_rows(self._db, draft)
+                    _copy_rows(db, draft)
                 os.link(draft, target)
             folder_at = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder_at)
@@ -244,32 +238,6 @@ class Still:
                 f"{target}: it cannot be written ({error.strerror}): make room, or name another folder"
             ) from error
         return target
-
-
-@contextmanager
-def still(url: str) -> Iterator[Still]:
-    """Yield a history that nobody can change for the time being, so that other data can be backed up as of the same
-    moment.
-
-    Raises:
-        UsageError: the text is not a URL of a database.
-        HistoryError: the history does not exist, is not available, or was moved elsewhere.
-    """
-    with closing(_Database(url)) as here, closing(_Database(url)) as fence, ExitStack() as held:
-        with here.read():
-            pass  # It is there.
-        _fence(held.enter_context(fence.begun()), "EXCLUSIVE")
-        with here.read() as db:
-            yield Still(here, db, held.close)
-
-
-def back_up(url: str, target: Path) -> Path:
-    """Copy a history, as it is at one moment, into an SQLite file.
-
-    Arguments and errors are those of `still` and `Still`.
-    """
-    with closing(_Database(url, only_reads=True)) as here, here.read() as db:
-        return Still(here, db, lambda: None).back_up(target)
 
 
 def _copy_rows(db: Connection, draft: Path) -> None:
@@ -301,20 +269,6 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
         return [line for (line,) in driver.execute("PRAGMA integrity_check") if line != "ok"]
     except sqlite3.DatabaseError as error:
         return [str(error)]
-
-
-def adopt(url: str, life: str) -> str:
-    """Declare that a history continues a lost or newer one; make it if it is missing.
-
-    Return a description of the ids that it lacks.
-
-    Raises:
-        UsageError: the text is not a URL of a database, or there is no life of this name.
-        HistoryError: the history is not available, or was moved elsewhere.
-    """
-    Documents(url, None).close()
-    with closing(_Database(url)) as here, here.begun() as db:
-        return lives.adopt(db, life)
 
 
 def copy(source: str, target: str) -> Moved:

@@ -35,7 +35,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from mqproto.simulator.client.journal import EARLIER
 from mqproto.simulator.edges.history.errors import GONE, HistoryError, explained
 
 LAYOUT: Final = 3
@@ -221,7 +220,7 @@ def migrate(db: Connection) -> None:
 
     In layout 2, ids aged by the programs' clocks. After the conversion, all ids count as new.
     """
-    values = {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}
+    values = {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": "earlier"}
     for name in ("now_s", "life", "lives_before", "lacks"):
         _add(db, layouts, name, values[name])
     for table in (documents, hooks):

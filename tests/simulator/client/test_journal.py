@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import Pending
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.client.journal import Journal, back_up, opened
+from mqproto.simulator.client.journal import Journal, opened
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import ControlFrame, Operation
 from tests.memory import memory_folder
@@ -186,33 +186,3 @@ def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Pa
             pass
         assert "\n" not in str(refused.value)
         assert not path.is_file() or path.read_bytes() == before
-
-
-def test_a_journal_is_backed_up_while_somebody_has_it_and_changes_it(tmp_path: Path) -> None:
-    """The backup includes data that is only in the journal's write-ahead log, even after that log has started again
-    from its beginning.
-    """
-    for count in (1, 3_000):
-        path, target = tmp_path / f"{count}.journal", tmp_path / f"{count}.copy"
-        with opened(path) as journal:
-            for number in range(count):
-                journal.begin([begun(number, bytes(4_096))])
-                if number:
-                    done(journal, number - 1, number)
-            back_up(path, target)
-            invoker, state = journal.invoker, journal.state()
-            with pytest.raises(StoreError, match="File exists"):
-                back_up(path, target)
-        with opened(target) as copy:
-            assert (copy.invoker, copy.state()) == (invoker, state)
-    assert target.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_damaged_journal_is_not_backed_up(tmp_path: Path) -> None:
-    path = tmp_path / "the.journal"
-    with opened(path):
-        pass
-    path.write_bytes(path.read_bytes()[:4_096] + bytes(8_192))
-    with pytest.raises(StoreError, match="it is damaged: put back a copy"):
-        back_up(path, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, create_engine, inspect, make_url, select
 
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.cli.cli import run_command
-from mqproto.simulator.edges.history import databases, moving
-from mqproto.simulator.edges.history.databases import SETTINGS, name_of
+from mqproto.simulator.edges.history import moving
+from mqproto.simulator.edges.history.databases import name_of
 from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Call, Documents, Finish, LookUp, Record
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.leaders import BecomeLeader, Leader, WhoLeads
-from mqproto.simulator.edges.history.moving import back_up, copy, inventory, still
+from mqproto.simulator.edges.history.moving import back_up, copy, inventory
 from mqproto.simulator.edges.history.outbox import Find, Hook, State, Tell
 from mqproto.simulator.edges.history.tables import LAYOUT, MOVED, layouts, metadata
 from tests.databases import Server
@@ -427,26 +427,6 @@ def test_a_history_that_is_hurt_or_not_there_is_not_backed_up(
     with pytest.raises(HistoryError, match="hurt"):
         back_up(url, tmp_path)
     assert not [*tmp_path.iterdir()]
-
-
-def test_nobody_changes_a_history_while_its_gateways_are_copied(
-    history_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(databases, "SETTINGS", (*SETTINGS, "SET lock_timeout = '1ms'"))
-    with closing(opened(history_url)) as documents:
-        fill(documents)
-        with still(history_url) as found:
-            is_here = documents.is_here
-            assert is_here or isinstance(answer(documents, finish(20)), HistoryError)
-            assert documents.carry_out_at_once([finish(20)]) is None
-            found.release()
-            assert answer(documents, finish(21)) is None
-            made = found.back_up(tmp_path)
-    with closing(opened(f"sqlite:///{made}")) as documents:
-        assert answer(documents, LookUp(ORDERS, "begun")) == Record(Entry.STARTED, "gateway 1", 1, b"")
-        assert {answer(documents, LookUp(ORDERS, number)).entry for number in ("20", "21")} == {Entry.ABSENT}
-        assert answer(documents, Find("hook 3")) is not None
-        assert answer(documents, WhoLeads("trigger/orders")).name == "t"
 
 
 def test_copy_is_typed(new_sqlite_url: Callable[[], str], capsys: pytest.CaptureFixture[str]) -> None:

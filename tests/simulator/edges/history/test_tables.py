@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -12,7 +10,7 @@ from sqlalchemy import create_engine, text
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, LookUp, Record
 from mqproto.simulator.edges.history.forgetting import LEAP_S
-from mqproto.simulator.edges.history.tables import BEGINS_S, KEEP_S, LAYOUT
+from mqproto.simulator.edges.history.tables import KEEP_S, LAYOUT
 from tests.simulator.edges.history.test_documents import at_once
 
 ORDERS = "gateway/orders"
@@ -35,12 +33,6 @@ def make_earlier(url: str, since_s: float = 0.0) -> None:
     engine.dispose()
 
 
-def forget_lives(journal: Path) -> None:
-    """Make a gateway's journal look like that of a version that did not record the lives of histories."""
-    with closing(sqlite3.connect(journal)) as db:
-        db.execute("DROP TABLE history")
-
-
 @pytest.mark.long
 def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history_url: str) -> None:
     """The dates in a history of layout 2 come from an unknown clock."""
@@ -58,24 +50,21 @@ def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history
             passed_s += LEAP_S
         documents.carry_out([LookUp(ORDERS, "17")])
         assert documents.carry_out([LookUp(ORDERS, "17")]) == [UNKNOWN]
-        assert not documents.knows_earlier
 
 
-@pytest.mark.parametrize("since_s", [0.0, 1.8e9])
-def test_a_history_of_layout_2_becomes_one_of_this_once(history_url: str, since_s: float) -> None:
-    """It is still known whether the history may have ids without producers' names."""
+def test_a_history_of_layout_2_becomes_one_of_this_once(history_url: str) -> None:
     with closing(Documents(history_url, 100, lambda: 100.0)) as documents:
         documents.carry_out([Finish(ORDERS, "17", 0, Entry.COMPLETED, b"its message id")])
-    make_earlier(history_url, since_s)
+    make_earlier(history_url)
 
-    def opened() -> tuple[float, float]:
+    def opened() -> float:
         with closing(Documents(history_url, None, lambda: 200.0)) as documents:
             found = documents.carry_out([LookUp(ORDERS, "17")])
             assert found == [Record(Entry.COMPLETED, "", 1, b"its message id")]
             assert documents.forgotten() == (0, 0.0)
-            return documents.keep_s, documents.since_s
+            return documents.keep_s
 
-    assert at_once(opened) == [(100, min(since_s, BEGINS_S))] * 4
+    assert at_once(opened) == [100] * 4
     engine = create_engine(history_url)
     with engine.begin() as db:
         assert db.execute(text("SELECT layout FROM document_history_layout")).scalars().all() == [LAYOUT]

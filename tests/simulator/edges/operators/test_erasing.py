@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import httpx
 import pytest
@@ -89,12 +90,12 @@ class System:
 async def system(topology: Topology, folder: Path, url: str) -> AsyncIterator[System]:
     async with AsyncExitStack() as held:
         for name in topology.nodes:
-            await held.enter_async_context(running(topology, name, folder))
+            log = held.enter_context((folder / f"{name}.log").open("w"))
+            await held.enter_async_context(running(topology, name, folder, cast(io.StringIO, log)))
         near, far = [
             await held.enter_async_context(connect(topology, name, folder)) for name in topology.nodes
         ]
-        log = held.enter_context((folder / "near-gateway.log").open("w"))
-        producer = await held.enter_async_context(gateway(topology, folder, log, node="near", history=url))
+        producer = await held.enter_async_context(gateway(topology, folder, node="near", history=url))
         yield System(Place(topology, folder), url, near, far, producer)
 
 

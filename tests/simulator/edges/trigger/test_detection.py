@@ -6,14 +6,13 @@ means the document "Summary of Duplicate Detection Process for JMS Triggers".
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
 import trio.testing
 
 from mqproto.edge.exactlyonce import Attempt, Entry, Verdict
-from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.edges.trigger.callee import Call
 from mqproto.simulator.edges.trigger.detection import REMEMBERED_LIMIT, Detection
@@ -58,30 +57,28 @@ async def test_what_a_message_is_follows_from_what_was_recorded_of_it(
 
 @pytest.mark.parametrize("attempt", [Attempt.SUCCEEDED, Attempt.FAILED_FOR_GOOD])
 async def test_an_id_that_its_gateway_has_forgotten_names_a_new_message(
-    history: DocumentHistory, new_sqlite_url: Callable[[], str], attempt: Attempt
+    history: DocumentHistory, attempt: Attempt
 ) -> None:
-    """Gateway and trigger have separate histories, and the trigger's has kept the id longer."""
-    passed_s = 0.0
+    """The trigger's history has kept the id longer than the gateway's node."""
     detection = Detection("orders", "trigger", history)
+    keep_s = 1_000.0
+
+    def origin(now_s: float) -> str:
+        return f"node.1 {now_s:.3f} {now_s - keep_s:.3f}"
 
     async def judged(origin: str) -> Verdict | None:
         return (await detection.judge(call(origin=origin))).verdict
 
-    async with open_history(new_sqlite_url(), keep_s=2 * LEAP_S, passed_s=lambda: passed_s) as gateways:
-        assert (await gateways.begin("gateway/orders", "17", "gateway")).entry is Entry.ABSENT
-        first = gateways.origin
-        await gateways.finish("gateway/orders", "17", Attempt.SUCCEEDED)
-        assert await judged(first) is NEW
-        await detection.record(call().key, attempt, "E1: no such account")
-        assert await judged(first) is not NEW
-        while (await gateways.begin("gateway/orders", "17", "gateway")).entry is not Entry.ABSENT:
-            assert await judged(gateways.origin) is not NEW  # Whoever has doubled it.
-            passed_s += LEAP_S / 2
-        second = gateways.origin
+    first, second = origin(1.0), origin(1.0 + keep_s)
+    assert await judged(first) is NEW
+    assert await judged(first) is not NEW
+    await detection.record(call().key, attempt, "E1: no such account")
+    for now_s in (1.0, 500.0, 980.0):
+        assert await judged(origin(now_s)) is not NEW  # Whoever has doubled it.
     assert await judged(second) is NEW
     await detection.record(call().key, Attempt.SUCCEEDED)
-    for origin in (first, second, ""):
-        assert await judged(origin) is DUPLICATE
+    for each in (first, second, ""):
+        assert await judged(each) is DUPLICATE
 
 
 async def test_a_message_is_started_on_disk_before_anybody_is_called(history: DocumentHistory) -> None:

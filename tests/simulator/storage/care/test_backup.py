@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.edge.exactlyonce import Entry
 from mqproto.messages.drafts import Draft
-from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.cli.cli import run_command
 from mqproto.simulator.client import RolledBack, connect
-from mqproto.simulator.client.journal import back_up as back_up_journal, opened
-from mqproto.simulator.edges.gateway.outlet import history_known_to, owner_in
-from mqproto.simulator.edges.history.documents import Documents, Finish
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.care import BackUp, back_up, salvaged
 from mqproto.simulator.storage.disk import Disk
@@ -31,7 +26,7 @@ from mqproto.simulator.topology.places import store_path
 from mqproto.turn.effects import LIFE, QueueKind, ReadBy, ReadPage, Writes
 from mqproto.wire.glance import body_of
 from tests.memory import memory_folder
-from tests.simulator.running import DESTINATION, Log, processes
+from tests.simulator.running import DESTINATION, processes
 from tests.simulator.series import LIMITS, NODE, series
 from tests.simulator.storage.batches import in_order, numbers, one
 from tests.simulator.storage.care.test_repair import change, with_messages
@@ -235,62 +230,3 @@ def test_the_command_says_what_it_copied_and_of_which_moment(
     told = json.loads(capsys.readouterr().out)
     assert (told["backup"], told["record"]) == (str(tmp_path / "b.sqlite"), 1)
     assert run_command(["store", "check", str(copy)]) == 0
-
-
-def test_the_journals_of_a_nodes_gateways_go_with_its_store(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No other journals are included, although there is also a node called a-b. If a journal cannot be copied, nothing
-    is copied.
-    """
-    for name in ("a", "a-b"):
-        with_messages(tmp_path / f"{name}.sqlite", 1)
-    owners = {name: owner_in(tmp_path / name) for name in ("a-gateway.journal", "a-b-gateway.journal")}
-    command = ["store", "backup", str(tmp_path / "a.sqlite"), str(tmp_path / "backup")]
-    assert run_command(command) == 0
-    assert f"{tmp_path}/backup/a-gateway.journal: the journal of a gateway\n" in capsys.readouterr().out
-    names = {path.name for path in (tmp_path / "backup").iterdir()}
-    assert names == {"a.sqlite", "a.sqlite-witness", "a-gateway.journal"}
-    assert owner_in(tmp_path / "backup" / "a-gateway.journal") == owners["a-gateway.journal"]
-    (tmp_path / "backup" / "a.sqlite").unlink()
-    assert run_command(command) == 2
-    assert "a-gateway.journal: it is there already" in capsys.readouterr().err
-    assert not (tmp_path / "backup" / "a.sqlite").exists()
-
-
-async def test_the_histories_of_a_nodes_gateways_are_of_the_same_moment(
-    tmp_path: Path, history_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The copied journals fit the copied history. If a history is not available, the backup is made without it, and a
-    remark says so.
-    """
-    is_held: list[bool] = []
-
-    def looked_at(path: Path, target: Path) -> None:
-        finish = Finish("gateway/orders", f"{len(is_held)}", 0, Entry.COMPLETED, b"")
-        is_held.append(documents.carry_out_at_once([finish]) is None)
-        back_up_journal(path, target)
-
-    with_messages(tmp_path / "a.sqlite", 1)
-    journals = [tmp_path / "a-one.journal", tmp_path / "a-two.journal"]
-    with closing(Documents(history_url, None)) as documents:
-        for journal in journals:
-            with opened(journal) as one:
-                one.saw(documents.seen)
-        with monkeypatch.context() as patched:
-            patched.setattr("mqproto.simulator.client.journal.back_up", looked_at)
-            status = run_command(["store", "backup", str(tmp_path / "a.sqlite"), str(tmp_path / "backup")])
-        # First the journals are asked where their history is. A server's is changed at once by nobody.
-        assert is_held == [*[not documents.is_here] * 2, True, True]
-    assert (status, capsys.readouterr().err) == (0, "")
-    copied = Path(history_url).name if history_url.endswith(".sqlite") else "history.sqlite"
-    for journal in journals:
-        kept, url = tmp_path / "backup" / journal.name, f"sqlite:///{tmp_path}/backup/{copied}"
-        async with history_known_to(kept, url, None, node_log(Log(), "gateway")) as history:
-            assert history.seen.life == documents.seen.life
-    with opened(journals[0]) as one:
-        one.saw(documents.seen._replace(address=f"sqlite:///{tmp_path}/gone.sqlite"))
-    assert run_command(["store", "backup", str(tmp_path / "a.sqlite"), str(tmp_path / "other")]) == 1
-    assert "gone.sqlite: no document history is there" in capsys.readouterr().err
-    names = {path.name for path in (tmp_path / "other").iterdir()}
-    assert names == {"a.sqlite", "a.sqlite-witness", copied, *(path.name for path in journals)}
