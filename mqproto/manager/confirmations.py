@@ -12,7 +12,6 @@ from mqproto.base.moment import Moment
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
-from mqproto.manager.posted import PostedMessages
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
 from mqproto.transfer.readings import may_be_ours, meant_by
@@ -31,6 +30,7 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.turn.endings import Ending, Place
+from mqproto.turn.posted import PostedMessages
 from mqproto.turn.waypoints import class_name
 from mqproto.wire import (
     FinalAckBody,

@@ -28,7 +28,6 @@ from mqproto.base.moment import Moment
 from mqproto.formatname.wire import admin_from_wire, destination_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import LABEL_LIMIT, is_letter, path_name_in
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
@@ -42,6 +41,7 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.effects import HurtPacket, Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
 from mqproto.turn.guard import in_clear, is_encrypted, is_unsealed
+from mqproto.turn.posted import PostedMessages
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,

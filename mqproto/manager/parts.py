@@ -19,7 +19,6 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes, Tracing
 from mqproto.manager.ownsequences import OwnSequences
-from mqproto.manager.posted import PostedMessages
 from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
@@ -34,6 +33,7 @@ from mqproto.turn.desk import Desk, desk_of
 from mqproto.turn.effects import IdentifierRow, StoredState
 from mqproto.turn.guard import Guard
 from mqproto.turn.pending import GivenNumbers
+from mqproto.turn.posted import PostedMessages
 from mqproto.turn.waypoints import Follow
 from mqproto.wire.guid import Guid
 

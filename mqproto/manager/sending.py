@@ -16,7 +16,6 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
-from mqproto.manager.posted import PostedMessages
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
@@ -44,6 +43,7 @@ from mqproto.turn.guard import (
     to_be_signed,
     with_proof,
 )
+from mqproto.turn.posted import PostedMessages
 from mqproto.wire import (
     MessageClass,
     PrivateQueueFormatName,

@@ -243,7 +243,7 @@ class PostedRow(NamedTuple):
     changed_s: when the row last changed, on the shell's clock, which need not be UTC.
     message_class: the class of the acknowledgment that ended it; NORMAL if none has come.
     ended_s: when that acknowledgment was written, in UTC.
-    owed: whether somebody has yet to be told of it: a URL of its end, or a database that queue managers share.
+    owed: whether somebody has yet to be told about it: a URL of its end, or a database that queue managers share.
     """
 
     message_id: int

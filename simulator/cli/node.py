@@ -26,7 +26,7 @@ from mqproto.simulator.command.options import (
 from mqproto.simulator.edges.options import TracesOption
 
 if TYPE_CHECKING:
-    from mqproto.simulator.node.node import Front
+    from mqproto.simulator.node.node import HttpFront
     from mqproto.simulator.topology.places import Place
 
 
@@ -131,7 +131,7 @@ def node(
     )
 
 
-def _front(place: Place, name: str) -> Front | None:
+def _front(place: Place, name: str) -> HttpFront | None:
     """Return the HTTP front of a node; None if it has none. What it takes is imported by those alone who want it."""
     table = place.topology.nodes[name].gateway
     if table is None:

@@ -184,7 +184,7 @@ def copy(place: Later, source: FromArgument, target: ToArgument) -> int:
     from mqproto.simulator.edges.history import moving
 
     if _history_in(target) is None:
-        from mqproto.simulator.edges.history.bringing import bring
+        from mqproto.simulator.edges.bringing import bring
 
         path, node = _named(place, target)
         if node is None:

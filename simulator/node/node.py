@@ -109,7 +109,7 @@ class NodeSockets(NamedTuple):
     unanswered: str
 
 
-class Front(Protocol):
+class HttpFront(Protocol):
     """Serves others beside a node, in the same process."""
 
     async def __call__(self, running: RunningNode, *, task_status: trio.TaskStatus[str]) -> None: ...
@@ -443,7 +443,7 @@ async def run_node(
     remote_metrics: bool | None = None,
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
-    front: Front | None = None,
+    front: HttpFront | None = None,
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -511,7 +511,7 @@ async def run_node(
 
 
 async def _beside(
-    running: RunningNode, front: Front, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    running: RunningNode, front: HttpFront, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Run a front. When it has ended, the node ends."""
     try:

@@ -135,7 +135,7 @@ class Posting:
             key: the id that its producer gave it; empty for none, so that repetitions are not noticed.
             fingerprint: a digest of the content, for comparing repetitions.
             about: what the row has to keep for the front.
-            owed: whether somebody has to be told of the message later.
+            owed: whether somebody has to be told about the message later.
             called: the name of the queue at this node; by default, `queue`.
             facts: more facts for the line.
 
@@ -262,7 +262,7 @@ class Posting:
         return self._store.owed()
 
     def settled(self, row: PostedRow) -> None:
-        """Record that nobody has to be told of a message any more. This may wait for the next commit."""
+        """Record that nobody has to be told about a message any more. This may wait for the next commit."""
         self._posted.settled([row])
         self._turns.wake()
 

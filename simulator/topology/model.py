@@ -350,7 +350,12 @@ class Topology:
                 tls_host, tls_port = reserved_address()
                 tls = replace(tls, host=tls_host, port=tls_port)
             metrics = reserved_address() if node.metrics is not None else None
-            nodes[name] = replace(node, host=host, port=port, ping=(host, port), tls=tls, metrics=metrics)
+            gateway = node.gateway
+            if gateway is not None:
+                gateway = {**gateway, "listen": "{}:{}".format(*reserved_address())}
+            nodes[name] = replace(
+                node, host=host, port=port, ping=(host, port), tls=tls, metrics=metrics, gateway=gateway
+            )
         links = tuple(replace(link, proxy=reserved_address()) if link.proxy else link for link in self.links)
         return replace(self, nodes=nodes, links=links)
 

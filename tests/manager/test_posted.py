@@ -7,12 +7,12 @@ import pytest
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
-from mqproto.manager.posted import LEAP_S, RAN_S, PostedMessages, RunningTime
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import POSTED_UNKNOWN, NewLife, PostedRow, StoredState
+from mqproto.turn.posted import LEAP_S, RAN_S, PostedMessages, RunningTime
 from mqproto.wire import MessageClass
 from mqproto.wire.messages import POSTED_QUEUE
 from tests.pair import START, Net, guid_of

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from mqproto.simulator.base.storeerrors import DamageError
-from mqproto.simulator.edges.gateway.message import About
+from mqproto.simulator.edges.gateway.message import KeptFacts
 from mqproto.simulator.edges.history.documents import Record
 from mqproto.simulator.edges.history.outbox import Hook, OutboxWork
 from mqproto.simulator.edges.trail import trail_of_posted
@@ -25,7 +25,7 @@ from mqproto.turn.effects import PostedEnd, PostedRow
 
 
 class OwedCallbacks:
-    """An outbox for `Teller`, which keeps numbers alone in memory."""
+    """Reports for `Teller`, which keeps numbers alone in memory."""
 
     def __init__(self, posting: Posting, look: Callable[[str, str], Awaitable[Record]]) -> None:
         self._posting, self._look = posting, look
@@ -48,10 +48,10 @@ class OwedCallbacks:
             self._put(0.0, end.message_id, 0)
 
     def _owed(self, message_id: int) -> PostedRow | None:
-        """Return the row if somebody has yet to be told of its message."""
+        """Return the row if somebody has yet to be told about its message."""
         with suppress(DamageError):
             row = self._posting.numbered(message_id)
-            if row is not None and row.owed and About.of(row.about).callback:
+            if row is not None and row.owed and KeptFacts.of(row.about).callback:
                 return row
         return None
 
@@ -65,7 +65,7 @@ class OwedCallbacks:
             row = self._owed(message_id)
             name = name_of(self._posting.named(message_id))
             if row is not None and name not in self._tried:
-                about = About.of(row.about)
+                about = KeptFacts.of(row.about)
                 trail = await trail_of_posted(row, self._posting.named(message_id), self._look)
                 body = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
                 self._tried[name] = message_id, attempts

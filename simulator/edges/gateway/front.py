@@ -33,7 +33,7 @@ from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, Room
-from mqproto.simulator.edges.gateway.message import About, GatewayQueue, PostedMessage
+from mqproto.simulator.edges.gateway.message import GatewayQueue, KeptFacts, PostedMessage
 from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from mqproto.simulator.edges.gateway.sharedids import SharedIds
@@ -280,7 +280,7 @@ class GatewayFront:
                 )
             with _refused_as(Code.BAD_HEADER):
                 callback = self._policy.callbacks.chosen(asked, key, admin_queue)
-            about = About(admin_queue, callback, given if callback else "")
+            about = KeptFacts(admin_queue, callback, given if callback else "")
             handed = PostedMessage(
                 queue,
                 key,

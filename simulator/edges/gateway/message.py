@@ -49,7 +49,7 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
     ]
 
 
-class About(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class KeptFacts(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What the row of a message keeps for its gateway.
 
     admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the row.
@@ -66,13 +66,13 @@ class About(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
         return b"" if self == NOTHING else msgspec.msgpack.encode(self)
 
     @classmethod
-    def of(cls, data: bytes) -> About:
+    def of(cls, data: bytes) -> KeptFacts:
         """Return what these bytes say."""
         return _abouts.decode(data) if data else NOTHING
 
 
-NOTHING: Final = About()
-_abouts: Final = msgspec.msgpack.Decoder(About)
+NOTHING: Final = KeptFacts()
+_abouts: Final = msgspec.msgpack.Decoder(KeptFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class PostedMessage:
     key: str
     content_type: str
     draft: Draft
-    about: About = NOTHING
+    about: KeptFacts = NOTHING
     headers: Mapping[str, str] = field(default_factory=dict)
     holder: str = ""
     own_extension: bool = False

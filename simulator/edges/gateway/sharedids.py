@@ -3,7 +3,7 @@
     begin ──► the node's record, with a row that is owed ──► 200 ──► finish ──► the row is owed no longer
 
 No turn of the node waits for the database. What a killed process had begun is settled by the rows when it starts: the
-node has the message, and the database is told of it, or it has none, and the id is free again.
+node has the message, and the database is told about it, or it has none, and the id is free again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.edge.exactlyonce import Attempt, Entry
-from mqproto.simulator.edges.gateway.message import About, GatewayQueue
+from mqproto.simulator.edges.gateway.message import GatewayQueue, KeptFacts
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal
 from mqproto.simulator.edges.history.forgetting import GATEWAY
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
@@ -122,7 +122,7 @@ class SharedIds:
             await trio.sleep(AGAIN_S)
 
     async def _finish(self, row: PostedRow) -> None:
-        about = About.of(row.about)
+        about = KeptFacts.of(row.about)
         message = self._posting.named(row.message_id)
         outcome = msgspec.json.encode(Outcome(message, row.fingerprint.hex(), about.admin_queue))
         scope = GATEWAY + row.queue

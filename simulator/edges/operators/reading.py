@@ -24,7 +24,7 @@ from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.client.story import Step, logs_in, messages_with, steps_in
-from mqproto.simulator.edges.gateway.message import About
+from mqproto.simulator.edges.gateway.message import KeptFacts
 from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, LookUp, Record
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import TRIGGER
@@ -407,7 +407,7 @@ class _Reader:
             if self._subject and not is_called(self._subject, row.key, [name]):
                 continue
             if (known := self._answered.get(name)) is None:
-                elsewhere = bool(About.of(row.about).admin_queue)
+                elsewhere = bool(KeptFacts.of(row.about).admin_queue)
                 known = self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
             if row.message_class:
                 known.ends[name], known.ended_s[name] = MessageClass(row.message_class).name, row.ended_s

@@ -239,7 +239,7 @@ class Offer:
 # Telling
 
 
-class Outbox(Protocol):
+class Reports(Protocol):
     """Has the reports of one sender.
 
     news: set when a report may have become due since the last call of `due`.
@@ -269,7 +269,7 @@ class HistoryOutbox:
         self.attempted = history.attempted
 
     async def due(self, limit: int) -> OutboxWork:
-        """Do what `Outbox.due` promises."""
+        """Do what `Reports.due` promises."""
         self.news = trio.Event()
         return await self._history.due(self._sender, limit)
 
@@ -298,7 +298,7 @@ class Teller:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: Reports,
         client: HttpClient,
         log: FilteringBoundLogger,
         offer: Offer,

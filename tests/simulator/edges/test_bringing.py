@@ -11,11 +11,10 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Entry
-from mqproto.manager.posted import POSTED_ALIAS
 from mqproto.simulator.client import MessageId
-from mqproto.simulator.edges.gateway.message import About
-from mqproto.simulator.edges.history import bringing
-from mqproto.simulator.edges.history.bringing import OWN_QUEUES, Brought, TaggedSent, Ticket, bring
+from mqproto.simulator.edges import bringing
+from mqproto.simulator.edges.bringing import OWN_QUEUES, Brought, TaggedSent, Ticket, bring
+from mqproto.simulator.edges.gateway.message import KeptFacts
 from mqproto.simulator.edges.history.documents import Begin, Call, Documents, Finish, LookUp
 from mqproto.simulator.edges.history.outbox import Hook, State, Tell
 from mqproto.simulator.edges.trail import ENDS, Confirmation, Outcome
@@ -23,6 +22,7 @@ from mqproto.simulator.node.control import Operation
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Node, load
 from mqproto.turn.effects import MessageRow, OutcomeRow, QueueKind, QueueRow, Writes, message_key
+from mqproto.turn.posted import POSTED_ALIAS
 from mqproto.wire import MessageClass, encode_packet, user_message
 from mqproto.wire.glance import correlation_id_of
 from mqproto.wire.guid import Guid, guid_text
@@ -104,13 +104,13 @@ def test_ids_ends_tickets_callbacks_and_waiting_confirmations_come_along(
     assert second is not None
     assert third is not None
     assert (first.message_id, first.fingerprint.hex(), first.message_class) == (1, FINGERPRINT, 0x4000)
-    assert (first.ended_s, first.owed, About.of(first.about)) == (
+    assert (first.ended_s, first.owed, KeptFacts.of(first.about)) == (
         1_700_000_000,
         True,
-        About("", "http://x", "1"),
+        KeptFacts("", "http://x", "1"),
     )
     assert (second.message_id, second.message_class) == (2, MessageClass.NACK_Q_DELETED)
-    assert (third.message_id, third.owed, About.of(third.about).callback) == (3, True, "http://y")
+    assert (third.message_id, third.owed, KeptFacts.of(third.about).callback) == (3, True, "http://y")
     with closing(Documents(url, None)) as documents:
         [left] = documents.carry_out([LookUp(f"trigger/{QUEUE}", "k1")])
         assert [*documents.everything("gateway/")] == []

@@ -23,9 +23,8 @@ from sqlalchemy import Connection, delete, or_, select
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.edge.exactlyonce import Entry
-from mqproto.manager.posted import POSTED_ALIAS, RAN_S
 from mqproto.simulator.client import MessageId
-from mqproto.simulator.edges.gateway.message import About
+from mqproto.simulator.edges.gateway.message import KeptFacts
 from mqproto.simulator.edges.history.databases import engine_for, parsed
 from mqproto.simulator.edges.history.documents import Documents
 from mqproto.simulator.edges.history.forgetting import GATEWAY
@@ -35,6 +34,7 @@ from mqproto.simulator.node.control import Operation
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Node
 from mqproto.turn.effects import OutcomeRow, PostedEnd, PostedRow, QueueKind, Writes
+from mqproto.turn.posted import POSTED_ALIAS, RAN_S
 from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import correlated
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
@@ -86,7 +86,7 @@ def bring(url: str, path: Path, node: Node) -> Brought:
             _see_that_it_is_this_nodes(db, node)
             counters, outcomes = _kept(store)
             ran_s = counters.get(RAN_S, 1)
-            found = _Found(db, node, outcomes, ran_s)
+            found = _GatewayIds(db, node, outcomes, ran_s)
             ended = [*found.confirmed(store)]
             ids = 0
             rows = found.rows()
@@ -118,7 +118,7 @@ def _kept(store: Store) -> tuple[dict[str, int], list[OutcomeRow]]:
     return state.counters, state.outcomes
 
 
-class _Found:
+class _GatewayIds:
     """What a history has of a node's messages."""
 
     def __init__(self, db: Connection, node: Node, outcomes: Iterable[OutcomeRow], ran_s: int) -> None:
@@ -142,7 +142,7 @@ class _Found:
                 said = OUTCOMES.decode(outcome)
                 accepted = MessageId.parse(said.id)
                 if accepted is not None:
-                    about = About(said.admin_queue)
+                    about = KeptFacts(said.admin_queue)
                     yield self._row(accepted.ordinal, queue, key, said.fingerprint, about, changed_s)
             elif entry == Entry.STARTED and owner.startswith(OWNER):
                 taken = self._taken.get((guid_from_text(owner.removeprefix(OWNER)), queue, key))
@@ -150,11 +150,11 @@ class _Found:
                     self.absent += 1
                     continue
                 ticket, ordinal = taken
-                about = About(ticket.admin_queue, ticket.callback, ticket.given)
+                about = KeptFacts(ticket.admin_queue, ticket.callback, ticket.given)
                 yield self._row(ordinal, queue, key, ticket.fingerprint, about, changed_s)
 
     def _row(
-        self, ordinal: int, queue: str, key: str, fingerprint: str, about: About, changed_s: int
+        self, ordinal: int, queue: str, key: str, fingerprint: str, about: KeptFacts, changed_s: int
     ) -> PostedRow:
         name = str(MessageId(self._node.guid, ordinal))
         message_class = ended_s = 0
@@ -171,7 +171,7 @@ class _Found:
         for url, body in self._db.execute(hook):
             known = msgspec.json.decode(body)
             given = str(known.get("id", key) if isinstance(known, dict) else known[2])
-            about, owed = About(about.admin_queue, url, given), True
+            about, owed = KeptFacts(about.admin_queue, url, given), True
         return PostedRow(
             ordinal,
             queue,

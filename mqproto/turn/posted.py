@@ -89,7 +89,7 @@ class PostedMessages:
         writes.counters |= self.time.unkept()
 
     def settled(self, rows: Iterable[PostedRow]) -> None:
-        """Record that a shared database has been told of these messages. This may wait for the next commit."""
+        """Record that a shared database has been told about these messages. This may wait for the next commit."""
         self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
 
     def saw(self, life: int, now_s: int) -> None:
