@@ -1,7 +1,7 @@
 """`mqproto demo --edges`, which sends messages from producers over HTTP to a consumer behind HTTP, while every program
 between them is killed.
 
-Producers hand messages to a gateway, three queue managers carry them, and a trigger calls the consumer. All five
+Producers hand messages to the gateway of the first of three queue managers, and a trigger calls the consumer. All four
 programs are processes, and each is killed again and again while the messages cross. The producers and the consumer are
 in this process, because they know what must have happened. At the end, accepted and processed messages are compared.
 """
@@ -28,7 +28,7 @@ from mqproto.simulator.rig.links import free
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, PostingProducer
 from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
 from mqproto.simulator.rig.rig import new_folder, until
-from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address
+from mqproto.simulator.rig.validation.edgerig import EdgeRig, with_gateway
 from mqproto.simulator.rig.validation.report import EdgesReport
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.ports import reserved_address
@@ -63,12 +63,11 @@ of the full queue in KB.
 """
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
-    (GATEWAY,),
     ("destination",),
     (TRIGGER,),
     ("sender",),
     ("intermediate",),
-    (GATEWAY, "sender"),
+    ("sender", "intermediate"),
     (TRIGGER, "destination"),
 )
 """The programs to kill, a line at a time; those in one line are killed at the same instant. After the last line, the
@@ -104,8 +103,8 @@ async def run_edges_demo(
     Raises:
         NodeError: one of the programs does not start.
     """
-    demo = EdgesDemo(count, seed, screen)
-    demo.history, demo.rounds, demo.is_rough = history, rounds, rough
+    demo = EdgesDemo(count, seed, screen, history)
+    demo.rounds, demo.is_rough = rounds, rough
     report = await demo.run()
     if not report.broken:
         shutil.rmtree(demo.directory)  # Otherwise the logs in it say more.
@@ -134,10 +133,11 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
 class EdgesDemo(EdgeRig):
     """One run; the arguments are those of `run_edges_demo`."""
 
-    history, rounds, is_rough = "", ROUNDS, False
+    rounds, is_rough = ROUNDS, False
 
-    def __init__(self, count: int, seed: int, screen: ProgressScreen | None) -> None:
-        super().__init__(free(load("edges")), new_folder("edges"), screen)
+    def __init__(self, count: int, seed: int, screen: ProgressScreen | None, history: str = "") -> None:
+        super().__init__(with_gateway(free(load("edges")), history), new_folder("edges"), screen)
+        self.history = history
         self._seed = seed
         self._is_down = False
         shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
@@ -152,11 +152,11 @@ class EdgesDemo(EdgeRig):
         Raises:
             NodeError: a program does not start.
         """
-        address, (_, port) = free_address(), reserved_address()
+        _, port = reserved_address()
         consume = partial(self._consumer.serve, port)
-        async with self.running(), self.edges(consume, self._programs(address, port)):
+        async with self.running(), self.edges(consume, self._programs(port)):
             with self.screen.shown():
-                await self._hand_in_and_kill(f"http://{address}")
+                await self._hand_in_and_kill(self.gateway_url)
             duration_s = self.elapsed_s()
             await self.programs.stop(TRIGGER)
             audit = await self.audit(self.history)
@@ -320,12 +320,11 @@ class EdgesDemo(EdgeRig):
         await self.kill_and_start(name)
         self._kills[name] += 1
 
-    def _programs(self, address: str, port: int) -> dict[str, list[str]]:
-        """Return the commands that start the gateway and the trigger."""
+    def _programs(self, port: int) -> dict[str, list[str]]:
+        """Return the command that starts the trigger."""
         history = ["--history", self.history] if self.history else []
         consumer = f"http://127.0.0.1:{port}"
         return {
-            GATEWAY: self.gateway(address, *history),
             TRIGGER: self.trigger(
                 "orders",
                 consumer + "/orders",

@@ -1,5 +1,5 @@
-"""Nodes and the programs around them: a gateway at the first node, triggers at the last, and a consumer in this
-process.
+"""Nodes and the programs around them: the first node has a gateway, triggers are at the last, and a consumer is in
+this process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Commands: TypeAlias = Mapping[str, list[str]]
 class EdgeRig(Rig):
     """One run of nodes, of programs at their edges, and of a consumer behind HTTP.
 
-    programs: the gateway and the triggers, while they run.
+    programs: the triggers, while they run.
     """
 
     programs: Programs
@@ -62,7 +62,8 @@ class EdgeRig(Rig):
             nursery.cancel_scope.cancel()
 
     async def kill_and_start(self, name: str) -> None:
-        """Kill a program or a node, and start it again."""
+        """Kill a program or a node, and start it again. The gateway's program is its node."""
+        name = SENDER if name == GATEWAY else name
         if name in self._commands:
             await self.programs.kill(name)
             await self.programs.start(name, self._commands[name])
@@ -70,9 +71,12 @@ class EdgeRig(Rig):
             await self.supervisor.kill(name)
             await self.supervisor.start(name)
 
-    def gateway(self, address: str, *options: str) -> list[str]:
-        """Return the command of a gateway that listens on an address."""
-        return [GATEWAY, SENDER, *self._at(SENDER), "--listen", address, *options]
+    @property
+    def gateway_url(self) -> str:
+        """The URL of the first node's gateway."""
+        gateway = self.topology.nodes[SENDER].gateway
+        assert gateway is not None
+        return f"http://{gateway['listen']}"
 
     def trigger(self, queue: str, url: str, *options: str) -> list[str]:
         """Return the command of a trigger that calls a consumer's URL for the messages of a queue."""
@@ -97,11 +101,17 @@ class EdgeRig(Rig):
 
 def three_nodes(queues: Mapping[str, DeclaredQueue]) -> Topology:
     """Return three nodes in a row. The last of them has these queues in addition to the destination's own."""
-    three = load("three-node").with_free_ports()
+    three = with_gateway(load("three-node").with_free_ports())
     host = three.nodes[DESTINATION]
     return three.with_node(replace(host, queues={**host.queues, **queues}))
 
 
-def free_address() -> str:
-    """Return an address on which a program can listen."""
-    return "{}:{}".format(*reserved_address())
+def with_gateway(topology: Topology, history: str = "") -> Topology:
+    """Return the topology whose first node has a gateway at a free address.
+
+    Args:
+        history: the URL of the database in which it shares its ids; empty for none.
+    """
+    listen = "{}:{}".format(*reserved_address())
+    table = {"listen": listen} | ({"history": history} if history else {})
+    return topology.with_node(replace(topology.nodes[SENDER], gateway=table))

@@ -16,7 +16,8 @@ from mqproto.simulator.rig.observer import NodeUsage, excess
 from mqproto.simulator.rig.validation.ledger import EdgeLedger
 from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 
-GATEWAY: Final = "sender gateway"
+GATEWAY: Final = "sender"
+"""The name in the logs of the node with the gateway."""
 TRIGGER: Final = "destination trigger"
 """The trigger's name in the logs."""
 STORY_LINES: Final = 40

@@ -26,7 +26,7 @@ from mqproto.simulator.rig.load.posting import Handover, Outgoing, PostingProduc
 from mqproto.simulator.rig.load.validator import Cue, Validator, scripted
 from mqproto.simulator.rig.observer import excess
 from mqproto.simulator.rig.rig import DESTINATION, SENDER, new_folder
-from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address, three_nodes
+from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, three_nodes
 from mqproto.simulator.rig.validation.ledger import EdgeLedger
 from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, ProcessKill, ValidationScenario
 from mqproto.simulator.rig.verdict import RunOracle, judged
@@ -120,16 +120,15 @@ class Stage:
         """The kills that have not come yet."""
         self._logs = Logs(rig.directory)
         self._consumer = Validator(scripted(scenario.cues, scenario.only))
-        self._port, self._address = reserved_address()[1], free_address()
+        self._port, self._address = reserved_address()[1], rig.gateway_url.removeprefix("http://")
         self._messages = [
             Outgoing(key, PLACE, key.encode()) for key in (f"{name}-{n}" for n in range(scenario.messages))
         ]
         self.handover = Handover()
 
     def commands(self) -> dict[str, list[str]]:
-        """Return the commands that start the gateway and the trigger."""
+        """Return the command that starts the trigger."""
         scenario, rig = self._scenario, self._rig
-        gateway = {GATEWAY: rig.gateway(self._address)} if scenario.via == GATEWAY else {}
         copies = (
             "--error-queue",
             f"{DESTINATION}\\{ERRORS}",
@@ -139,7 +138,7 @@ class Stage:
         options = ("--interval", str(INTERVAL_S), "--factor", "1", "--timeout", str(scenario.timeout_s))
         attempts = ("--attempts", str(scenario.attempts))
         url = f"http://127.0.0.1:{self._port}/"
-        return {**gateway, TRIGGER: rig.trigger(QUEUE, url, *copies, *options, *attempts)}
+        return {TRIGGER: rig.trigger(QUEUE, url, *copies, *options, *attempts)}
 
     async def strike(self) -> None:
         """Kill the processes that the scenario names, and start them again."""
@@ -220,7 +219,7 @@ class Stage:
             "accepted": len(
                 {s.message for s in self._logs.steps if (s.who, s.event) == (SENDER, "accepted")}
             ),
-            "dropped": events[f"{SENDER} gateway", "duplicate-dropped"],
+            "dropped": events[SENDER, "duplicate-dropped"],
             "read": at_queue["delivered"],
             "attempted": events[f"{DESTINATION} trigger", "attempted"],
             "rolled_back": at_queue["rolled-back"],

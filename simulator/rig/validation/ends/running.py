@@ -13,7 +13,6 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.rig.rig import DESTINATION, new_folder
-from mqproto.simulator.rig.validation.edgerig import GATEWAY, free_address
 from mqproto.simulator.rig.validation.ends.report import EndsReport
 from mqproto.simulator.rig.validation.ends.system import System, WayError
 from mqproto.simulator.rig.validation.ends.ways import (
@@ -60,11 +59,11 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
     """
     trouble = ""
     system = System(_queues(), CUES, folder)
-    consume, address = partial(system.consumer.serve, port := reserved_address()[1]), free_address()
+    consume = partial(system.consumer.serve, port := reserved_address()[1])
     async with (
         system.running(),
-        system.edges(consume, _commands(system, f"http://127.0.0.1:{port}/", address)),
-        system.clients(f"http://{address}"),
+        system.edges(consume, _commands(system, f"http://127.0.0.1:{port}/")),
+        system.clients(system.gateway_url),
     ):
         try:
             await _go(system, begin)
@@ -88,11 +87,6 @@ async def _go(system: System, begin: Callable[[str], None]) -> None:
     for name in LATE:
         await system.until_state("dead-letter", name, name)
 
-    async def all_is_heard() -> bool:
-        return not await system.sender.peek("gateway-confirmations")
-
-    await system.until("the gateway has heard all", all_is_heard)
-
 
 def _queues() -> dict[str, DeclaredQueue]:
     """Return a queue for each way, and the queues of the triggers."""
@@ -108,8 +102,8 @@ def _queues() -> dict[str, DeclaredQueue]:
     }
 
 
-def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
-    """Return the commands of the gateway and the triggers, keyed by name."""
+def _commands(system: System, url: str) -> dict[str, list[str]]:
+    """Return the commands of the triggers, keyed by name."""
 
     def trigger(queue: str, *options: str) -> list[str]:
         often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")
@@ -117,7 +111,6 @@ def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
 
     copies = ("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{DOUBTS}")
     return {
-        GATEWAY: system.gateway(listens),
         ORDERS: trigger(ORDERS, *copies),
         SHOP: trigger(SHOP, "--history", "none"),
         TILL: trigger(TILL, "--error-queue", "none"),
