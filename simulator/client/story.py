@@ -89,7 +89,8 @@ class MessageStory:
         """Return the positions of the steps before which the log evidently lacks a line."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
-            if step.event in WAYPOINTS and step.message and step.who in self.nodes:
+            is_nodes = step.who in self.nodes and "key" not in step.facts  # Else its gateway says it.
+            if step.event in WAYPOINTS and step.message and is_nodes:
                 paths.setdefault((step.message, step.who, step.copy_in), []).append(place)
         found = set()
         for places in paths.values():

@@ -364,7 +364,7 @@ class RunningNode:
         if batch.writes is None:
             with suppress(DiskFullError):  # Without room to tidy, everything stays where it is.
                 self._store.tidy()
-                self.posting.tidy()
+        self.posting.tidy()
         now_s = now.uptime_ms / 1_000
         for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
             if line is not None:

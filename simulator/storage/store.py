@@ -18,12 +18,14 @@ from typing import Final, Self
 
 from mqproto.base.durations import Durations
 from mqproto.simulator.base.storeerrors import (
+    POSTPONED_AFTER,
     DamageError,
     LifeFullError,
     StoreError,
     explain,
     explained,
     finds_no_room,
+    primary_code,
     sound,
 )
 from mqproto.simulator.storage.base import BUSY_RUNNING_MS, StoreTables, messages_of, write_anew
@@ -299,15 +301,22 @@ class Store:
     def forget_posted(self, since_s: int, limit: int = 1_000) -> int:
         """Forget a slice of the posted messages in the tables that have not changed since then. Return their number.
 
-        This may be undone by a power loss, and then happens again.
+        This may be undone by a power loss, and then happens again. It is left for later if the tables cannot be written
+        now.
 
         Raises:
             StoreError: the disk fails.
         """
         if not self._log.is_usable:
             return 0
-        with self._together, explained(self.path), self._tables.transaction(flushed=False):
-            return self._tables.posted.forget(since_s, limit)
+        try:
+            with self._together, self._tables.transaction(flushed=False):
+                return self._tables.posted.forget(since_s, limit)
+        except sqlite3.Error as error:
+            if primary_code(error) in POSTPONED_AFTER:
+                return 0
+            explain(self.path, error)
+            raise
 
     def take_forgotten(self) -> int:
         """Return how many strangers' sequences have been forgotten since the last call.
