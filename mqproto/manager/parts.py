@@ -100,7 +100,7 @@ def build(
     blocks = Blocks(state, desk.writes, numbers.next_queue)
     histories = _histories(desk, {identity, *routes.peers}, transports, state, now)
     doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), numbers.next_queue, state)
-    posted = PostedMessages(desk, state, now)
+    posted = PostedMessages(desk, state, now, numbers.next_message_id)
     outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts, posted)
     tracing = Tracing(outcomes)
     expiration = Expiration(desk, outbound, neighbours, local, state)

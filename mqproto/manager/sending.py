@@ -261,6 +261,9 @@ class Sending:
             at = end
         if posted:
             self._posted.keep(posted, ordinals, now)
+        elif any(draft.admin_queue for _, draft in messages):
+            admins = (draft.admin_queue for _, draft in messages)
+            self._posted.keep_again(zip(ordinals, admins, strict=True), now)
         return ordinals
 
     def _check(self, lots: Iterable[Lot], now: Moment) -> int:

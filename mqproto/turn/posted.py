@@ -6,15 +6,16 @@ and not a queue: an acknowledgment that comes there changes the row, in the tran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqproto.base.moment import Moment
+from mqproto.formatname import PrivateName
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
 from mqproto.wire import UserMessage
 from mqproto.wire.glance import correlated
-from mqproto.wire.guid import Guid
+from mqproto.wire.guid import Guid, guid_text
 from mqproto.wire.messages import POSTED_QUEUE
 
 RAN_S: Final = "ran_s"
@@ -57,10 +58,18 @@ class RunningTime:
 
 
 class PostedMessages:
-    """The posted messages of one queue manager. It keeps none in memory: the shell asks the store."""
+    """The posted messages of one queue manager. It keeps none in memory: the shell asks the store.
 
-    def __init__(self, desk: Desk, state: StoredState, now: Moment) -> None:
+    Such a message may be sent again, here or elsewhere, and is another message then, with the same address. Of one that
+    is sent here, a row without queue and id has the end. Of one that is sent elsewhere, a row is made when it has
+    ended: without queue, and with its identifier for an id.
+    """
+
+    def __init__(self, desk: Desk, state: StoredState, now: Moment, next_number: Callable[[], int]) -> None:
         self._desk = desk
+        self._next_number = next_number
+        self.address = str(PrivateName(desk.identity, POSTED_QUEUE))
+        """The format name of POSTED_QUEUE."""
         self.time = RunningTime(state, now)
         self._addresses = {POSTED_QUEUE} | {
             int(name.removeprefix(POSTED_ALIAS)) for name in state.counters if name.startswith(POSTED_ALIAS)
@@ -82,6 +91,15 @@ class PostedMessages:
             row._replace(message_id=ordinal, changed_s=now_s)
             for row, ordinal in zip(rows, ordinals, strict=True)
         )
+
+    def keep_again(self, messages: Iterable[tuple[int, str]], now: Moment) -> None:
+        """Keep rows for those of these messages that ask for acknowledgments to the address.
+
+        They were sent in another way than over HTTP. Each is given as its MessageID and its administration queue.
+        """
+        again = [ordinal for ordinal, admin_queue in messages if admin_queue == self.address]
+        if again:
+            self.keep([PostedRow(0, "", "", b"", b"", 0)] * len(again), again, now)
 
     def _put(self, rows: Iterable[PostedRow]) -> None:
         writes = self._desk.writes.urgent()
@@ -109,9 +127,12 @@ class PostedMessages:
 
     def ended(self, source: Guid, message_id: int, message_class: int, ended_s: int, now: Moment) -> None:
         """Record the end of a message. The last of several acknowledgments counts."""
+        now_s = self.time.now_s(now)
         if source == self._desk.identity:
-            end = PostedEnd(message_id, self.time.now_s(now), message_class, ended_s)
-            self._desk.writes.urgent().ended.append(end)
+            self._desk.writes.urgent().ended.append(PostedEnd(message_id, now_s, message_class, ended_s))
+            return
+        name = f"{guid_text(source)}\\{message_id}"
+        self._put([PostedRow(self._next_number(), "", name, b"", b"", now_s, message_class, ended_s)])
 
     def stop(self) -> None:
         """Keep the time, so that programs of short life age their messages, too."""

@@ -149,13 +149,17 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
 
 
 async def trail_of_posted(
-    row: PostedRow, message: str, look: Callable[[str, str], Awaitable[Record]]
+    row: PostedRow,
+    message: str,
+    look: Callable[[str, str], Awaitable[Record]],
+    end_of: Callable[[str], PostedRow | None],
 ) -> Trail:
     """Return the trail of a posted message.
 
     Args:
         message: its identifier.
         look: returns what the history of the triggers has under a scope and a key.
+        end_of: returns the row with the end of a message, given its identifier.
     """
     known = Evidence(row.queue, row.key, [message])
     for name in known.names:
@@ -166,9 +170,11 @@ async def trail_of_posted(
     if called_as.attempts and known.names[-1] in known.lives:
         known.sent_again("")
     called(known, called_as)
-    if row.message_class:
-        known.ends[message], known.ended_s[message] = MessageClass(row.message_class).name, row.ended_s
-        known.resolved |= known.ends[message] == RESOLVED
+    for name in filter(None, known.names):
+        end = row if name == message else end_of(name)
+        if end is not None and end.message_class:
+            known.ends[name], known.ended_s[name] = MessageClass(end.message_class).name, end.ended_s
+        ended(known, name, await look(ENDS, name))  # An operator may have resolved it.
     *before, now = map(Lived.of, lives_of(known))
     return Trail(row.key, row.queue, before, **msgspec.structs.asdict(now))
 

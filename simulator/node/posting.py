@@ -17,7 +17,6 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.custody import RECEIVED
-from mqproto.formatname import PrivateName
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
 from mqproto.simulator.base.storeerrors import DamageError
@@ -29,7 +28,6 @@ from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import PostedEnd, PostedRow
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import guid_text
-from mqproto.wire.messages import POSTED_QUEUE
 
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
@@ -105,7 +103,7 @@ class Posting:
         self.on_end: Callable[[PostedEnd], None] = lambda end: None
         """Called with each end once it is on disk."""
         self._manager = guid_text(directory.node.guid)
-        self.address = str(PrivateName(directory.node.guid, POSTED_QUEUE))
+        self.address = self._posted.address
         self._fed: dict[tuple[str, str], _Fed] = {}
         self._lines: dict[int, dict[str, Any]] = {}
         """The facts for the line of each message that is not on disk yet, by MessageID."""
@@ -256,6 +254,15 @@ class Posting:
             DamageError: it differs from the row that was written.
         """
         return self._store.posted_as(message_id)
+
+    def end_of(self, message: str) -> PostedRow | None:
+        """Return the row with the end of a message, given its identifier; None if there is none, or it is damaged."""
+        manager, _, ordinal = message.rpartition("\\")
+        with suppress(DamageError, ValueError):
+            if manager.upper() == self._manager:
+                return self._store.posted_as(int(ordinal))
+            return self._store.posted("", message)
+        return None
 
     def owed(self) -> list[PostedRow]:
         """Return the rows of messages of which somebody has yet to be told."""

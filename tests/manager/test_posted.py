@@ -14,6 +14,7 @@ from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import POSTED_UNKNOWN, NewLife, PostedRow, StoredState
 from mqproto.turn.posted import LEAP_S, RAN_S, PostedMessages, RunningTime
 from mqproto.wire import MessageClass
+from mqproto.wire.guid import guid_text
 from mqproto.wire.messages import POSTED_QUEUE
 from tests.pair import START, Net, guid_of
 
@@ -129,24 +130,37 @@ def test_the_time_goes_on_after_a_restart_of_a_queue_manager_that_posted_nothing
 
 def test_a_restored_store_does_not_know_what_was_posted() -> None:
     desk, life = desk_of(guid_of("a"), Net().add("a").settings), NewLife(2, 1, is_restored=True)
-    posted = PostedMessages(desk, StoredState(life=life), START)
+    posted = PostedMessages(desk, StoredState(life=life), START, lambda: 7)
     assert posted.is_unknown
     writes = desk.writes.take(START)
     assert writes is not None
-    assert PostedMessages(desk, StoredState(counters=writes.counters), START).is_unknown
+    assert PostedMessages(desk, StoredState(counters=writes.counters), START, lambda: 7).is_unknown
     assert writes.counters[POSTED_UNKNOWN] == 1
 
 
-def test_the_end_of_another_queue_managers_message_is_none_of_ours() -> None:
+def test_the_end_of_one_that_was_sent_again_elsewhere_is_under_its_identifier() -> None:
     desk = desk_of(guid_of("a"), Net().add("a").settings)
-    posted = PostedMessages(desk, StoredState(), START)
-    posted.ended(guid_of("b"), 1, MessageClass.ACK_RECEIVE, 0, START)
-    assert desk.writes.take(START) is None
+    posted = PostedMessages(desk, StoredState(), START, lambda: 7)
+    posted.ended(guid_of("b"), 1, MessageClass.ACK_RECEIVE, 9, START)
+    writes = desk.writes.take(START)
+    assert writes is not None
+    name = f"{guid_text(guid_of('b'))}\\1"
+    assert writes.posted == [PostedRow(7, "", name, b"", b"", 1, MessageClass.ACK_RECEIVE, 9)]
+
+
+def test_one_that_is_sent_again_here_has_a_row_for_its_end() -> None:
+    net = a_pair()
+    [ordinal] = net.nodes["a"].up.enqueue([(at("b"), draft())], net.now)
+    net.pass_ms(100)
+    assert net.receive("b", "orders") == [b"x"]
+    net.pass_ms(5_000)
+    row = net.nodes["a"].store.posted[ordinal]
+    assert (row.queue, row.key, row.message_class) == ("", "", MessageClass.ACK_RECEIVE)
 
 
 def test_what_a_shared_database_knows_is_owed_no_longer() -> None:
     desk = desk_of(guid_of("a"), Net().add("a").settings)
-    posted = PostedMessages(desk, StoredState(), START)
+    posted = PostedMessages(desk, StoredState(), START, lambda: 7)
     posted.settled([PostedRow(1, "orders", "k", b"", b"", 1, owed=True)])
     desk.writes.force()
     writes = desk.writes.take(START)

@@ -66,7 +66,8 @@ class OwedCallbacks:
             name = name_of(self._posting.named(message_id))
             if row is not None and name not in self._tried:
                 about = KeptFacts.of(row.about)
-                trail = await trail_of_posted(row, self._posting.named(message_id), self._look)
+                message = self._posting.named(message_id)
+                trail = await trail_of_posted(row, message, self._look, self._posting.end_of)
                 body = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
                 self._tried[name] = message_id, attempts
                 found.append(Hook(name, "", about.callback, body, attempts))

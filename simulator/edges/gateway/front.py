@@ -342,7 +342,9 @@ class GatewayFront:
                 Code.UNKNOWN_MESSAGE,
                 f"no message with the id {given} is known for {queue.name}: none was accepted, or its id is forgotten",
             )
-        trail = await trail_of_posted(row, self._node.posting.named(row.message_id), self._look)
+        trail = await trail_of_posted(
+            row, self._node.posting.named(row.message_id), self._look, self._node.posting.end_of
+        )
         return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=given)))
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:

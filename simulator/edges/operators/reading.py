@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
-from mqproto.edge.custody import IN_DOUBT, RECEIVED, RESOLVED, Deed, End, Evidence, Removal, end_of, is_called
+from mqproto.edge.custody import IN_DOUBT, RECEIVED, Deed, End, Evidence, Removal, end_of, is_called
 from mqproto.messages.drafts import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
@@ -328,6 +328,7 @@ class _Reader:
             unknown = Unknown()
             self._read_logs(later)
             self._read_history()
+            self._read_posted()
             if self._subject and later is not None and self._choose():
                 self._read_logs(later)
                 self._read_history()
@@ -404,14 +405,21 @@ class _Reader:
     def _read_posted(self) -> None:
         """Read the rows of the messages that were answered with 200, and how they ended."""
         for name, row in posted_in(self._place, Unknown()):
+            if not row.queue:  # Of one that was sent again.
+                if (known := self._called.get(row.key or name)) is not None:
+                    self._end(known, row.key or name, row)
+                continue
             if self._subject and not is_called(self._subject, row.key, [name]):
                 continue
             if (known := self._answered.get(name)) is None:
                 elsewhere = bool(KeptFacts.of(row.about).admin_queue)
                 known = self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
-            if row.message_class:
-                known.ends[name], known.ended_s[name] = MessageClass(row.message_class).name, row.ended_s
-                known.resolved |= known.ends[name] == RESOLVED
+            self._end(known, name, row)
+
+    @staticmethod
+    def _end(known: Evidence, name: str, row: PostedRow) -> None:
+        if row.message_class:
+            known.ends[name], known.ended_s[name] = MessageClass(row.message_class).name, row.ended_s
 
     # What became of it
 
