@@ -77,7 +77,7 @@ async def run_gateway(
     node.posting.keep_s = _keep_s(options)
     async with AsyncExitStack() as held:
         listener = held.enter_context(closing(_listening(options)))
-        traces = await held.enter_async_context(edge_traces(collector, name, lines))
+        traces = await held.enter_async_context(edge_traces(collector, f"{name} gateway", lines))
         nursery = await held.enter_async_context(trio.open_nursery())
         history = LookedUpHistory(options.place.directory, options.history)
         held.callback(history.close)

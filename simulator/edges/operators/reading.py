@@ -328,7 +328,7 @@ class _Reader:
             unknown = Unknown()
             self._read_logs(later)
             self._read_history()
-            self._read_posted()
+            self._read_ends()
             if self._subject and later is not None and self._choose():
                 self._read_logs(later)
                 self._read_history()
@@ -338,7 +338,7 @@ class _Reader:
                     self._find(stored)
             # What has ended meanwhile is in no store any more.
             self._read_history()
-            self._read_posted()
+            self._read_ends()
             for known in self._answered.values():
                 known.destination_is_here = known.node not in unknown.not_here
             audit = Audit(self._answered, unknown, self._forgotten())
@@ -403,23 +403,25 @@ class _Reader:
         return later
 
     def _read_posted(self) -> None:
-        """Read the rows of the messages that were answered with 200, and how they ended."""
-        for name, row in posted_in(self._place, Unknown()):
-            if not row.queue:  # Of one that was sent again.
-                if (known := self._called.get(row.key or name)) is not None:
-                    self._end(known, row.key or name, row)
-                continue
-            if self._subject and not is_called(self._subject, row.key, [name]):
-                continue
-            if (known := self._answered.get(name)) is None:
-                elsewhere = bool(KeptFacts.of(row.about).admin_queue)
-                known = self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
-            self._end(known, name, row)
+        """Read the rows of the messages that were answered with 200.
 
-    @staticmethod
-    def _end(known: Evidence, name: str, row: PostedRow) -> None:
-        if row.message_class:
-            known.ends[name], known.ended_s[name] = MessageClass(row.message_class).name, row.ended_s
+        If messages are requested by a name that no row has, a later life of one may have it: then all rows are read.
+        """
+        for subject in dict.fromkeys((self._subject, "")):
+            for name, row in posted_in(self._place, Unknown()):
+                if row.queue and (not subject or is_called(subject, row.key, [name])):
+                    elsewhere = bool(KeptFacts.of(row.about).admin_queue)
+                    self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
+            if self._answered:
+                return
+
+    def _read_ends(self) -> None:
+        """Read from the rows how the messages ended, in each of their lives."""
+        for name, row in posted_in(self._place, Unknown()):
+            life = name if row.queue or not row.key else row.key
+            known = self._called.get(life)
+            if row.message_class and known is not None:
+                known.ends[life], known.ended_s[life] = MessageClass(row.message_class).name, row.ended_s
 
     # What became of it
 

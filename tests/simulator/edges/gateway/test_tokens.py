@@ -205,8 +205,8 @@ async def test_roles_let_people_hand_in_or_ask_and_the_log_has_names_alone(
     desk = made(path, "desk", "--role", "read", "--queue", "orders", "--producer", "shop")
     both = made(path, "both", "--role", "all", "--queue", "orders", "--producer", "shop")
     async with (
-        running(topology, "destination", tmp_path),
-        gateway(topology, tmp_path, log, tokens=path) as producer,
+        running(topology, "destination", tmp_path, log),
+        gateway(topology, tmp_path, tokens=path) as producer,
     ):
         answers = []
         for token, may in ((shop, {"POST"}), (desk, {"GET"}), (both, {"POST", "GET"}), ("x" * 32, set())):
@@ -239,8 +239,8 @@ async def test_a_token_that_is_revoked_opens_nothing_from_the_next_request_on(
     path, log = tmp_path / "tokens.toml", Log()
     shop = made(path, "shop", "--role", "send", "--queue", "orders")
     async with (
-        running(topology, "destination", tmp_path),
-        gateway(topology, tmp_path, log, tokens=path) as producer,
+        running(topology, "destination", tmp_path, log),
+        gateway(topology, tmp_path, tokens=path) as producer,
     ):
         assert (await producer.post(ORDERS, headers=bearer(shop))).status_code == 200
         bank = made(path, "bank", "--role", "send", "--queue", "orders")

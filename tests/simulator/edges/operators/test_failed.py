@@ -40,9 +40,10 @@ from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place
-from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
+from mqproto.turn.effects import PostedRow, Writes
+from mqproto.wire import Guid, MessageIdentifier, encode_packet, guid_text, message_identifier, user_message
 from tests.simulator.edges.operators.desks import Typed, fails, rejects
-from tests.simulator.running import Log, running_with_client, until
+from tests.simulator.running import RUNNING, Log, running_with_client, until
 from tests.simulator.typed import in_process
 
 COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
@@ -400,16 +401,16 @@ async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_exp
     """A message is named by its own identifier, by that of a later life, or by its producer's id; the message is in no
     queue.
     """
-    for number in (1, 11, 12):
-        accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
-        await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)
-    again = json.dumps({"state": "dead-letter", "again": rf"{GUID}\111"}).encode()
-    await history.finish(LIVES, rf"{GUID}\11", Attempt.FAILED_FOR_GOOD, again)
+    own = guid_text(desk.manager)
+    rows = [PostedRow(number, r"desk\orders", f"shop/o{number}", b"", b"", 1) for number in (1, 11, 12)]
+    RUNNING[tmp_path, "desk"]._store.commit(Writes(posted=rows))
+    again = json.dumps({"state": "dead-letter", "again": rf"{own}\111"}).encode()
+    await history.finish(LIVES, rf"{own}\11", Attempt.FAILED_FOR_GOOD, again)
     typed = Typed(tmp_path, "desk.toml", DESK)
-    for names, message, key in (((rf"{GUID}\1", "shop/o1", "o1"), 1, 1), ((rf"{GUID}\111", "o11"), 11, 11)):
+    for names, message, key in (((rf"{own}\1", "shop/o1", "o1"), 1, 1), ((rf"{own}\111", "o11"), 11, 11)):
         for name in names:
             told = await typed.run("explain", name, status=1)
-            assert told.startswith(rf"{GUID}\{message} (shop/o{key}) for desk\orders: unaccounted for"), name
+            assert told.startswith(rf"{own}\{message} (shop/o{key}) for desk\orders: unaccounted for"), name
             assert "o12" not in told
 
 
