@@ -27,8 +27,14 @@ import pickle, sys
 from functools import partial
 from pathlib import Path
 from mqproto.simulator.node.node import run_node, serve
-name = sys.argv[1]
-serve(partial(run_node, pickle.load(sys.stdin.buffer), name, Path(sys.argv[2])), name, supervised=True)
+from mqproto.simulator.topology.places import Place
+topology, name, directory = pickle.load(sys.stdin.buffer), sys.argv[1], Path(sys.argv[2])
+front = None
+if (table := topology.nodes[name].gateway) is not None:
+    from mqproto.simulator.edges.gateway.run import run_gateway
+    from mqproto.simulator.edges.options import GatewayOptions
+    front = partial(run_gateway, GatewayOptions.of(Place(topology, directory), name, table))
+serve(partial(run_node, topology, name, directory, front=front), name, supervised=True)
 """
 NODES: Final = Forks("mqproto.simulator.node.node")
 
@@ -146,7 +152,7 @@ class NodeProcess:
             chunk = await process.stdout.receive_some()
             assert chunk, f"{self.name} did not start: {(self.directory / f'{self.name}.log').read_text()}"
             said += chunk
-        assert said == f"opening {self.name}\nready {self.name}\n".encode()
+        assert said.startswith(f"opening {self.name}\nready ".encode())
 
     async def end(self, number: signal.Signals) -> int:
         """Send the node a signal and wait for its exit status."""
