@@ -28,6 +28,8 @@ The number follows.
 SHARED_LIFE: Final = "shared_ids_life"
 SHARED_S: Final = "shared_ids_s"
 """The names of the counters for the life and the time of the database in which ids are shared, as last seen."""
+POSTED_FORGOTTEN: Final = "posted_forgotten"
+"""The name of the counter for the posted messages whose rows were deleted because they had not changed for long."""
 LEAP_S: Final = 600
 """The most seconds that can pass from one look at the clock to the next. A machine that resumes may leap further."""
 
@@ -74,6 +76,7 @@ class PostedMessages:
         self._addresses = {POSTED_QUEUE} | {
             int(name.removeprefix(POSTED_ALIAS)) for name in state.counters if name.startswith(POSTED_ALIAS)
         }
+        self._forgotten_count = state.counters.get(POSTED_FORGOTTEN, 0)
         self.shared = state.counters.get(SHARED_LIFE, 0), state.counters.get(SHARED_S, 0)
         """The life and the time of the database in which ids are shared, as last seen; 0 if none was."""
         self.is_unknown = bool(state.counters.get(POSTED_UNKNOWN))
@@ -109,6 +112,11 @@ class PostedMessages:
     def settled(self, rows: Iterable[PostedRow]) -> None:
         """Record that a shared database has been told about these messages. This may wait for the next commit."""
         self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
+
+    def forgot(self, count: int) -> None:
+        """Count messages whose rows were deleted. This may wait for the next commit."""
+        self._forgotten_count += count
+        self._desk.writes.later.counters[POSTED_FORGOTTEN] = self._forgotten_count
 
     def saw(self, life: int, now_s: int) -> None:
         """Record the life and the time of the database in which ids are shared, with the next commit."""

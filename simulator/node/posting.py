@@ -307,7 +307,12 @@ class Posting:
             StoreError: the disk fails.
         """
         now_s = self._posted.time.now_s(self._clock.now())
-        if now_s - self._tidied_s >= TIDY_S and self._store.forget_posted(now_s - self.keep_s, SLICE) < SLICE:
+        if now_s - self._tidied_s < TIDY_S:
+            return
+        count = self._store.forget_posted(now_s - self.keep_s, SLICE)
+        if count:
+            self._posted.forgot(count)
+        if count < SLICE:
             self._tidied_s = now_s
 
 

@@ -8,7 +8,7 @@ have.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,7 @@ from mqproto.simulator.topology import places
 from mqproto.simulator.topology.directory import known_as
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import PostedRow, QueueKind
+from mqproto.turn.posted import POSTED_FORGOTTEN
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
@@ -228,15 +229,13 @@ Answered = dict[str, Evidence]
 
 
 class Forgotten(NamedTuple):
-    """What is known about the messages that a history has forgotten.
+    """What is known about the messages that nodes have forgotten.
 
-    messages: the number of such messages that were accepted with an id.
-    last: the time of the most recent change to any of them, UTC.
-    keep_days: the number of days for which ids are kept.
+    messages: the number of such messages.
+    keep_days: the number of days, while a node runs, for which it keeps ids by default.
     """
 
     messages: int
-    last: datetime
     keep_days: float
 
 
@@ -284,21 +283,6 @@ def audited(
         return audit
 
 
-def posted_in(place: Place, unknown: Unknown) -> Iterator[tuple[str, PostedRow]]:
-    """Yield all messages that were posted to the nodes whose stores are in the folder, each with its identifier.
-
-    Raises:
-        StoreError: a store cannot be read at all.
-    """
-    for name, node in place.topology.nodes.items():
-        path = places.store_path(place.directory, name)
-        if path.is_file():
-            with closing(salvaged(SYSTEM_FILES, path)) as store:
-                unknown.not_whole += store.findings
-                for row in store.posted():
-                    yield str(MessageId(node.guid, row.message_id)), row
-
-
 class _Reader:
     """Reads everything that is known about the messages of one system.
 
@@ -312,6 +296,7 @@ class _Reader:
         self._history = history
         self._logs = logs
         self._answered: Answered = {}
+        self._forgotten_count = 0
         self._called: Answered = {}
         """The evidence about each message, keyed by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
@@ -341,7 +326,7 @@ class _Reader:
             self._read_ends()
             for known in self._answered.values():
                 known.destination_is_here = known.node not in unknown.not_here
-            audit = Audit(self._answered, unknown, self._forgotten())
+            audit = Audit(self._answered, unknown, Forgotten(self._forgotten_count, KEEP_S / DAY_S))
             if not audit.counted()[End.UNACCOUNTED]:
                 break
         return audit
@@ -375,12 +360,6 @@ class _Reader:
         over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
         return not self._subject or any(end_of(known) not in over for known in self._answered.values())
 
-    def _forgotten(self) -> Forgotten | None:
-        if self._history is None:
-            return None
-        count, last_s = self._history.forgotten()
-        return Forgotten(count, datetime.fromtimestamp(last_s, UTC), self._history.keep_s / DAY_S)
-
     # What was answered 200
 
     def _read_accepted(self) -> list[Step]:
@@ -408,16 +387,28 @@ class _Reader:
         If messages are requested by a name that no row has, a later life of one may have it: then all rows are read.
         """
         for subject in dict.fromkeys((self._subject, "")):
-            for name, row in posted_in(self._place, Unknown()):
+            for name, row in self._rows():
                 if row.queue and (not subject or is_called(subject, row.key, [name])):
                     elsewhere = bool(KeptFacts.of(row.about).admin_queue)
                     self._answered[name] = Evidence(row.queue, row.key, [name], heard_elsewhere=elsewhere)
             if self._answered:
                 return
 
+    def _rows(self) -> Iterator[tuple[str, PostedRow]]:
+        """Yield the rows of the nodes whose stores are in the folder, each with its message's identifier."""
+        self._forgotten_count = 0
+        for name, node in self._place.topology.nodes.items():
+            path = places.store_path(self._place.directory, name)
+            if path.is_file():
+                with closing(salvaged(SYSTEM_FILES, path)) as store:
+                    later = [store.records[number].counters for number in sorted(store.records, reverse=True)]
+                    self._forgotten_count += ChainMap(*later, store.counters).get(POSTED_FORGOTTEN, 0)
+                    for row in store.posted():
+                        yield str(MessageId(node.guid, row.message_id)), row
+
     def _read_ends(self) -> None:
         """Read from the rows how the messages ended, in each of their lives."""
-        for name, row in posted_in(self._place, Unknown()):
+        for name, row in self._rows():
             life = name if row.queue or not row.key else row.key
             known = self._called.get(life)
             if row.message_class and known is not None:

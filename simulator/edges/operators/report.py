@@ -104,8 +104,8 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
     if audit.forgotten is not None and audit.forgotten.messages:
         gone = audit.forgotten
         yield (
-            f"{gone.messages:,} more, the last of {gone.last:%Y-%m-%d}, are counted only as far as logs have them: "
-            f"the history keeps ids for {gone.keep_days:g} days"
+            f"{gone.messages:,} more are counted only as far as logs have them: nodes keep ids for "
+            f"{gone.keep_days:g} days"
         )
     for message in ends[End.UNACCOUNTED][:NAMED]:
         known = answered[message]

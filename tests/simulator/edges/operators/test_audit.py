@@ -3,63 +3,47 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-import msgspec
 import pytest
 
 from mqproto.edge.custody import End
-from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import Documents, Finish, LookUp
 from mqproto.simulator.edges.operators.reading import DAY_S
-from mqproto.simulator.edges.trail import ENDS, Outcome
-from mqproto.simulator.topology import places
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import load, places
+from mqproto.turn.effects import PostedRow, Writes
+from mqproto.turn.posted import POSTED_FORGOTTEN
 from tests.conformance import ROOT
 from tests.simulator.edges.operators.desks import TWO, Typed
 
 
 async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tmp_path: Path) -> None:
-    """The history has forgotten the message, but a log may still have it.
+    """The node has forgotten the message, but a log may still have it.
 
     A more recent message that is unaccounted for is still a finding.
     """
     typed = Typed(tmp_path, "two.toml", TWO)
-    now_s, moment_s, passed_s = time.time(), 0.0, 0.0
-    url = places.history_url(tmp_path)
-    with closing(Documents(url, None, lambda: moment_s, lambda: passed_s)) as documents:
-        for name, days in (("old", 31), ("older", 40), ("young", 29)):
-            moment_s = now_s - days * DAY_S
-            outcome = msgspec.json.encode(Outcome(f"{uuid4()}\\1".upper(), ""))
-            if name == "young":
-                with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
-                    db.execute("UPDATE document_history_layout SET now_s = now_s + keep_s")
-            documents.carry_out([Finish(r"gateway/far\orders", name, 0, Entry.COMPLETED, outcome)])
-            passed_s += 20
-        moment_s = now_s
-        documents.carry_out([LookUp(ENDS, "nothing")])
-    with (tmp_path / "near-gateway.log").open("w") as log:
+    now_s, node = time.time(), load(tmp_path / "two.toml").node_named("near")
+    with Store(places.store_path(tmp_path, "near"), node.guid) as store:
+        young = PostedRow(1, r"far\orders", "young", b"", b"", 1)
+        store.commit(Writes(posted=[young], counters={POSTED_FORGOTTEN: 2}))
+    with (tmp_path / "near.log").open("w") as log:
         for days in (31, 29):
             said = datetime.fromtimestamp(now_s - days * DAY_S, UTC).isoformat().replace("+00:00", "Z")
-            line = {"event": "accepted", "node": "near gateway", "message": f"{uuid4()}\\2".upper()}
+            line = {"event": "accepted", "node": "near", "message": f"{uuid4()}\\2".upper()}
             log.write(json.dumps({**line, "queue": r"far\orders", "key": "", "timestamp": said}) + "\n")
     found = json.loads(await typed.run("audit", "--json", "--each", status=1))
     counts = {end: count for end, count in found["ends"].items() if count}
-    # Of the young ones one is in the history, one in the log: nobody has them, and that is a finding.
+    # Of the young ones one has a row, one a line: nobody has them, and that is a finding.
     assert counts == {End.FORGOTTEN: 1, End.UNACCOUNTED: 2}
     assert found["forgotten"] == 2
     told = await typed.run("audit", status=1)
-    day = datetime.fromtimestamp(now_s - 31 * DAY_S, UTC).date()
-    assert (
-        f"2 more, the last of {day}, are counted only as far as logs have them: the history keeps ids for 30"
-        in told
-    )
+    assert "2 more are counted only as far as logs have them: nodes keep ids for 30 days" in told
 
 
 @pytest.mark.long
