@@ -258,12 +258,20 @@ class PostedRow(NamedTuple):
 
 
 class PostedEnd(NamedTuple):
-    """The end of a posted message, with the fields that change in its row. No row is made for it."""
+    """A change of a posted message's row: its end, or that nobody has to be told about it any more. No row is made for
+    it.
+
+    It is applied to the row as that is on disk: whoever settles a message may not know that it has ended meanwhile.
+
+    message_class: NORMAL if it is not an end; `changed_s` and `ended_s` mean nothing then.
+    is_settled: whether the row is owed no longer.
+    """
 
     message_id: int
     changed_s: int
     message_class: int
     ended_s: int
+    is_settled: bool = False
 
 
 class FinalAckKept(NamedTuple):

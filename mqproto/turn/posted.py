@@ -109,9 +109,9 @@ class PostedMessages:
         writes.posted += rows
         writes.counters |= self.time.unkept()
 
-    def settled(self, rows: Iterable[PostedRow]) -> None:
-        """Record that a shared database has been told about these messages. This may wait for the next commit."""
-        self._desk.writes.later.posted += [row._replace(owed=False) for row in rows]
+    def settled(self, message_id: int) -> None:
+        """Record that nobody has to be told about a message any more. This may wait for the next commit."""
+        self._desk.writes.later.ended.append(PostedEnd(message_id, 0, 0, 0, is_settled=True))
 
     def forgot(self, count: int) -> None:
         """Count messages whose rows were deleted. This may wait for the next commit."""

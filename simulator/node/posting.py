@@ -270,7 +270,7 @@ class Posting:
 
     def settled(self, row: PostedRow) -> None:
         """Record that nobody has to be told about a message any more. This may wait for the next commit."""
-        self._posted.settled([row])
+        self._posted.settled(row.message_id)
         self._turns.wake()
 
     # For the loop
@@ -290,6 +290,8 @@ class Posting:
             if row.key:
                 self._fed.pop((row.queue, row.key), None)
         for end in ended:
+            if not end.message_class:
+                continue
             self.ends[MessageClass(end.message_class).name] += 1
             if end.message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
                 self._is_full(end.message_id)

@@ -257,7 +257,7 @@ class RecentPosted:
         for end in ended:
             found = self.rows.get(end.message_id)
             if found is None:
-                self.ended[end.message_id] = end
+                self.ended[end.message_id] = _both(self.ended.get(end.message_id), end)
             else:
                 self.rows[end.message_id] = with_end(found, end)
 
@@ -291,8 +291,18 @@ class RecentPosted:
 
 
 def with_end(row: PostedRow, end: PostedEnd) -> PostedRow:
-    """Return a row with its end. Another acknowledgment of the same message replaces an earlier one."""
-    return row._replace(changed_s=end.changed_s, message_class=end.message_class, ended_s=end.ended_s)
+    """Return a row with a change. Another acknowledgment of the same message replaces an earlier one."""
+    if end.message_class:
+        row = row._replace(changed_s=end.changed_s, message_class=end.message_class, ended_s=end.ended_s)
+    return row._replace(owed=False) if end.is_settled else row
+
+
+def _both(earlier: PostedEnd | None, later: PostedEnd) -> PostedEnd:
+    """Return one change for two of the same row."""
+    if earlier is None:
+        return later
+    chosen = later if later.message_class else earlier
+    return chosen._replace(is_settled=earlier.is_settled or later.is_settled)
 
 
 class RecentStates:

@@ -161,8 +161,8 @@ def test_one_that_is_sent_again_here_has_a_row_for_its_end() -> None:
 def test_what_a_shared_database_knows_is_owed_no_longer() -> None:
     desk = desk_of(guid_of("a"), Net().add("a").settings)
     posted = PostedMessages(desk, StoredState(), START, lambda: 7)
-    posted.settled([PostedRow(1, "orders", "k", b"", b"", 1, owed=True)])
+    posted.settled(1)
     desk.writes.force()
     writes = desk.writes.take(START)
     assert writes is not None
-    assert [row.owed for row in writes.posted] == [False]
+    assert (writes.posted, [(end.message_id, end.is_settled) for end in writes.ended]) == ([], [(1, True)])

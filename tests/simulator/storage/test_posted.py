@@ -74,6 +74,26 @@ def test_an_end_that_comes_when_the_row_is_in_the_tables_is_in_it_after_a_restar
         assert store.posted_as(99) is None
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("is_ended_first", [True, False])
+def test_who_settles_a_message_that_has_ended_meanwhile_does_not_undo_its_end(
+    path: Path, is_moved: bool, is_ended_first: bool
+) -> None:
+    row = posted(1)._replace(owed=True)
+    settled = PostedEnd(1, 0, 0, 0, is_settled=True)
+    wanted = row._replace(changed_s=9, message_class=0x4000, ended_s=1_000, owed=False)
+    if is_moved:
+        filled(path, row)
+    with Store(path, NODE) as store:
+        if not is_moved:
+            store.commit(Writes(queues=QUEUES, posted=[row]))
+        for change in (ENDED, settled) if is_ended_first else (settled, ENDED):
+            store.commit(Writes(ended=[change]))
+        assert (store.posted_as(1), store.owed()) == (wanted, [])
+    with Store(path, NODE) as store:
+        assert (store.posted_as(1), store.owed()) == (wanted, [])
+
+
 def test_what_has_not_changed_for_long_is_forgotten_in_slices_the_oldest_first(path: Path) -> None:
     filled(path, *(posted(number, changed_s=100 - number) for number in range(1, 21)))
     with Store(path, NODE) as store:
