@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import ssl
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from mqproto.simulator.edges.headers import ADMIN_QUEUE, ENCRYPT, RESPONSE_QUEUE
 from mqproto.simulator.topology import load
 from tests.conformance import ROOT
 from tests.simulator.gateways import GatewayProcess, hashed, options_for
-from tests.simulator.running import NodeProcess
 
 EXAMPLES = int(os.environ.get("MQPROTO_OPENAPI_EXAMPLES", "0"))
 """How many requests of each kind are generated.
@@ -104,16 +102,11 @@ async def test_a_gateway_does_what_its_document_says(
     topology = load("three-node").with_free_ports()
     options = configured(tmp_path)
     gateway = GatewayProcess(options_for(topology, tmp_path, **options))
-    node = NodeProcess(topology, "destination", tmp_path)
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node.start)
-            nursery.start_soon(gateway.start)
+        await gateway.start()
         told = await asked(tmp_path, gateway.port, options)
     finally:
         await gateway.kill()
-        with trio.CancelScope(shield=True):
-            await node.end(signal.SIGKILL)
     assert told.returncode == 0, told.stdout.decode()
     assert b"Stateful" in told.stdout
     assert b"No issues found" in told.stdout
