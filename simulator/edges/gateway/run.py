@@ -35,6 +35,7 @@ from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.sharedids import SharedIds, last_seen
 from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.history.databases import engine_for, parsed
 from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
@@ -160,6 +161,8 @@ def check(options: GatewayOptions) -> None:
     node = options.place.topology.node_named(options.node).name
     _make_room(options.connections)
     found = _prepared(options, node, node_log(sys.stderr, node))
+    if options.history:
+        engine_for(parsed(options.history))
     _listening(options, is_trial=True).close()
     if found.metrics is not None:
         listen(*found.metrics, allow_remote=options.allow_remote, is_trial=True).close()

@@ -142,21 +142,24 @@ async def test_gateway_and_trigger_tell_how_they_are(
     async def is_told(state: str) -> None:
         await trio.to_thread.run_sync(manager.until, state)
 
-    async with running(topology, "desk", tmp_path), listening(consumer):
-        async with running_trigger(file, "--url", consumer.url) as trigger:
-            await is_told("READY=1")
-            await is_told("WATCHDOG=1")
-            trigger.send_signal(signal.SIGTERM)
-            await is_told("STOPPING=1")
-            assert await trigger.wait() == 0
-        gateway = GatewayProcess(options_for(topology, tmp_path, node="desk"))
-        await gateway.start()
+    async with (
+        running(topology, "desk", tmp_path),
+        listening(consumer),
+        running_trigger(file, "--url", consumer.url) as trigger,
+    ):
         await is_told("READY=1")
         await is_told("WATCHDOG=1")
-        assert gateway.process is not None
-        gateway.process.send_signal(signal.SIGTERM)
+        trigger.send_signal(signal.SIGTERM)
         await is_told("STOPPING=1")
-        assert await gateway.process.wait() == 0
+        assert await trigger.wait() == 0
+    gateway = GatewayProcess(options_for(topology, tmp_path, node="desk"))
+    await gateway.start()
+    await is_told("READY=1")
+    await is_told("WATCHDOG=1")
+    assert gateway.process is not None
+    gateway.process.send_signal(signal.SIGTERM)
+    await is_told("STOPPING=1")
+    assert await gateway.process.wait() == 0
 
 
 def test_a_watchdog_that_waits_for_another_process_is_none_of_ours() -> None:
@@ -238,9 +241,9 @@ async def test_a_gateway_and_a_trigger_refuse_settings_with_which_they_would_not
             manager.until("RELOADING=1")
             manager.until("READY=1")
 
+    reload("gateway", *refused["gateway"])
     async with running(topology, "desk", tmp_path):
-        for kind, (good, bad) in refused.items():
-            await trio.to_thread.run_sync(reload, kind, good, bad)
+        await trio.to_thread.run_sync(reload, "trigger", *refused["trigger"])
 
 
 @pytest.mark.parametrize(
