@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -114,7 +115,7 @@ def node(
         place = place.with_traces(traces, name)
     if gateway:
         place = place.with_gateway(gateway, name)
-    front = _front(place, name)
+    check_front, front = _front(place, name)
     meant = place.topology.with_readers(name, readers, readers_folder), name, place.directory
     run = partial(
         run_node,
@@ -125,21 +126,27 @@ def node(
         capture=capture,
         front=front,
     )
-    return Program(
-        partial(check_node, *meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics),
-        partial(serve, run, name, log, supervised=supervised),
-    )
+
+    def check() -> None:
+        check_node(*meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics)
+        check_front()
+
+    return Program(check, partial(serve, run, name, log, supervised=supervised))
 
 
-def _front(place: Place, name: str) -> HttpFront | None:
-    """Return the HTTP front of a node; None if it has none. What it takes is imported by those alone who want it."""
+def _front(place: Place, name: str) -> tuple[Callable[[], None], HttpFront | None]:
+    """Return a check of a node's HTTP front, and the front; None if it has none.
+
+    What a front takes is imported by those alone who want one.
+    """
     table = place.topology.nodes[name].gateway
     if table is None:
-        return None
-    from mqproto.simulator.edges.gateway.run import run_gateway
+        return lambda: None, None
+    from mqproto.simulator.edges.gateway.run import check, run_gateway
     from mqproto.simulator.edges.options import GatewayOptions
 
-    return partial(run_gateway, GatewayOptions.of(place, name, table))
+    options = GatewayOptions.of(place, name, table)
+    return partial(check, options), partial(run_gateway, options)
 
 
 def _was_said(context: typer.Context, name: str) -> bool:

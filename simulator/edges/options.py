@@ -16,6 +16,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import ARGUMENT, hold_bounds, value
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.edges.metrics import METRICS_PORT
+from mqproto.simulator.topology.errors import nearest
 from mqproto.simulator.topology.file import read_address
 from mqproto.simulator.topology.places import Place
 
@@ -323,7 +324,8 @@ class GatewayOptions:
         given: dict[str, Any] = {}
         for name, said in table.items():
             if name not in hints or name in ("place", "node"):
-                raise UsageError(f"node.{node}.gateway: there is no option {name}")
+                known = sorted(hints.keys() - {"place", "node"})
+                raise UsageError(f"node.{node}.gateway: unknown key {name!r}; {nearest(name, known)}")
             try:
                 given[name] = msgspec.convert(
                     said, hints[name], dec_hook=lambda kind, text: kind(text), strict=False

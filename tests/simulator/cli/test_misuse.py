@@ -79,6 +79,7 @@ WRITTEN: Final = r"""
 [node] name = 1 \ queue = "x"                   => queue = 'x': write a list
 [node] name = "n" \ allow-remote = "yes"        => allow-remote = 'yes': write true or false
 [node] nmae = "n"                               => 'nmae', and no such setting is known; did you mean 'name'
+[node] node = "sender" \ gateway = "localhost"   => localhost is not an IP address: type --listen 127.0.0.1:8080
 [trigger] queue = "q" \ factor = nan            => factor = nan: must be
 [trigger] queue = "q" \ attempts = 0            => attempts = 0: must be greater than or equal to 1
 [gateway] node = "n" \ rate = [1]               => rate = [1]: write a text or a number

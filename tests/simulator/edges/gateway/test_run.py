@@ -20,7 +20,9 @@ from mqproto.simulator.base.processes import memory_of
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
 from mqproto.simulator.edges.gateway.run import check, run_gateway
+from mqproto.simulator.edges.options import GatewayOptions
 from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.places import Place
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, options_for, received
@@ -257,6 +259,11 @@ async def test_what_cannot_be_is_one_line(
     with pytest.raises(UsageError, match=re.escape(error)) as refused:
         await trio.to_thread.run_sync(check, options_for(topology, tmp_path, **options))
     assert "\n" not in str(refused.value)
+
+
+def test_a_topologys_unknown_option_is_one_line(topology: Topology, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"node.desk.gateway: unknown key 'lisen'; did you mean 'listen'\?$"):
+        GatewayOptions.of(Place(topology, tmp_path), "desk", {"lisen": "127.0.0.1:0"})
 
 
 async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: Path) -> None:
