@@ -257,7 +257,7 @@ class PostedRow(NamedTuple):
     owed: bool = False
 
 
-class PostedEnd(NamedTuple):
+class PostedChange(NamedTuple):
     """A change of a posted message's row: its end, or that nobody has to be told about it any more. No row is made for
     it.
 
@@ -337,7 +337,7 @@ class Writes:
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """The invokers whose outcomes are all to be forgotten."""
     posted: list[PostedRow] = field(default_factory=list)
-    ended: list[PostedEnd] = field(default_factory=list)
+    changes: list[PostedChange] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
     """The messages that leave local queues in this transaction.
 
@@ -398,7 +398,7 @@ class Writes:
             or self.outcomes
             or self.forgotten_invokers
             or self.posted
-            or self.ended
+            or self.changes
         )
 
 

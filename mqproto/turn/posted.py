@@ -12,7 +12,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, StoredState
+from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedChange, PostedRow, StoredState
 from mqproto.wire import UserMessage
 from mqproto.wire.glance import correlated
 from mqproto.wire.guid import Guid, guid_text
@@ -111,7 +111,7 @@ class PostedMessages:
 
     def settled(self, message_id: int) -> None:
         """Record that nobody has to be told about a message any more. This may wait for the next commit."""
-        self._desk.writes.later.ended.append(PostedEnd(message_id, 0, 0, 0, is_settled=True))
+        self._desk.writes.later.changes.append(PostedChange(message_id, 0, 0, 0, is_settled=True))
 
     def forgot(self, count: int) -> None:
         """Count messages whose rows were deleted. This may wait for the next commit."""
@@ -137,7 +137,7 @@ class PostedMessages:
         """Record the end of a message. The last of several acknowledgments counts."""
         now_s = self.time.now_s(now)
         if source == self._desk.identity:
-            self._desk.writes.urgent().ended.append(PostedEnd(message_id, now_s, message_class, ended_s))
+            self._desk.writes.urgent().changes.append(PostedChange(message_id, now_s, message_class, ended_s))
             return
         name = f"{guid_text(source)}\\{message_id}"
         self._put([PostedRow(self._next_number(), "", name, b"", b"", now_s, message_class, ended_s)])

@@ -33,7 +33,7 @@ from mqproto.simulator.edges.trail import CONFIRMATIONS, ENDS, OUTCOMES
 from mqproto.simulator.node.control import Operation
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Node
-from mqproto.turn.effects import OutcomeRow, PostedEnd, PostedRow, QueueKind, Writes
+from mqproto.turn.effects import OutcomeRow, PostedChange, PostedRow, QueueKind, Writes
 from mqproto.turn.posted import POSTED_ALIAS, RAN_S
 from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import correlated
@@ -93,7 +93,7 @@ def bring(url: str, path: Path, node: Node) -> Brought:
             while batch := [*islice(rows, BATCH)]:
                 store.commit(Writes(posted=batch))
                 ids += len(batch)
-            store.commit(Writes(ended=ended, counters=found.aliases() | {RAN_S: ran_s}))
+            store.commit(Writes(changes=ended, counters=found.aliases() | {RAN_S: ran_s}))
             store.settle()
         with engine.begin() as db:
             _forget(db)
@@ -196,7 +196,7 @@ class _GatewayIds:
             if Guid(guid_from_text(manager)) == self._node.guid:
                 yield int(number, 16), queue
 
-    def confirmed(self, store: Store) -> Iterator[PostedEnd]:
+    def confirmed(self, store: Store) -> Iterator[PostedChange]:
         """Yield the ends in the confirmations that wait."""
         own = {queue for _, queue in self._own_queues()}
         for queue, packet in store.everything() if own else ():
@@ -206,7 +206,7 @@ class _GatewayIds:
                 message = decode_message(packet)
                 source, ordinal = correlated(message.properties.correlation_id)
                 if source == self._node.guid and message.properties.message_class:
-                    yield PostedEnd(
+                    yield PostedChange(
                         ordinal, self._ran_s, message.properties.message_class, message.user.sent_time_s
                     )
 

@@ -381,8 +381,8 @@ class RunningNode:
         if writes.departures:
             self._removals.keep(writes.departures)
         self._store.commit(writes)
-        if writes.posted or writes.ended:
-            self.posting.carried_out(writes.posted, writes.ended)
+        if writes.posted or writes.changes:
+            self.posting.carried_out(writes.posted, writes.changes)
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:

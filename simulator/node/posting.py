@@ -25,7 +25,7 @@ from mqproto.simulator.node.turns import Clock, Turn, TurnFeed
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.posted import KEEP_S
 from mqproto.simulator.topology.directory import NodeDirectory
-from mqproto.turn.effects import PostedEnd, PostedRow
+from mqproto.turn.effects import PostedChange, PostedRow
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import guid_text
 
@@ -100,7 +100,7 @@ class Posting:
         """The number of messages, by queue and by word of TAKEN."""
         self.ends: Counter[str] = Counter()
         """The number of ends, by message class."""
-        self.on_end: Callable[[PostedEnd], None] = lambda end: None
+        self.on_end: Callable[[PostedChange], None] = lambda end: None
         """Called with each end once it is on disk."""
         self._manager = guid_text(directory.node.guid)
         self.address = self._posted.address
@@ -282,14 +282,14 @@ class Posting:
             self.counts[facts["queue"], event] += 1
             self._log.info(event, **facts)
 
-    def carried_out(self, posted: list[PostedRow], ended: list[PostedEnd]) -> None:
-        """Record that these rows and ends are on disk."""
+    def carried_out(self, posted: list[PostedRow], changes: list[PostedChange]) -> None:
+        """Record that these rows and changes are on disk."""
         for row in posted:
             if (facts := self._lines.pop(row.message_id, None)) is not None:
                 self._whole.append(("accepted", facts))
             if row.key:
                 self._fed.pop((row.queue, row.key), None)
-        for end in ended:
+        for end in changes:
             if not end.message_class:
                 continue
             self.ends[MessageClass(end.message_class).name] += 1

@@ -299,7 +299,7 @@ class StoreTables:
         messages.make_lasting(key for key in there if rows[key].expires_s is None)
         self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)
         posted = recent.states.posted
-        self.posted.put(list(posted.rows.values()), list(posted.ended.values()))
+        self.posted.put(list(posted.rows.values()), list(posted.changes.values()))
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.checksums import whole_rows
-from mqproto.simulator.storage.recent import RecentRows, Size, in_order, joined, with_end
+from mqproto.simulator.storage.recent import RecentRows, Size, changed, in_order, joined
 from mqproto.simulator.storage.tables import keys_of
 from mqproto.turn.effects import (
     LAST_POSITION,
@@ -99,13 +99,13 @@ class Contents:
 
     def posted(self, queue: str, key: str) -> PostedRow | None:
         """Return the posted message with this id; None if there is none."""
-        return self._recent.states.posted.named(queue, key) or self._with_end(
+        return self._recent.states.posted.named(queue, key) or self._changed(
             self._tables.posted.named(queue, key)
         )
 
     def posted_as(self, message_id: int) -> PostedRow | None:
         """Return the posted message with this MessageID; None if there is none."""
-        return self._recent.states.posted.rows.get(message_id) or self._with_end(
+        return self._recent.states.posted.rows.get(message_id) or self._changed(
             self._tables.posted.numbered(message_id)
         )
 
@@ -113,11 +113,11 @@ class Contents:
         """Return the posted messages of which a shared database has yet to be told."""
         recent = self._recent.states.posted
         rows = {row.message_id: row for row in self._tables.posted.owed()} | recent.rows
-        return [row for row in map(self._with_end, rows.values()) if row is not None and row.owed]
+        return [row for row in map(self._changed, rows.values()) if row is not None and row.owed]
 
-    def _with_end(self, row: PostedRow | None) -> PostedRow | None:
-        end = None if row is None else self._recent.states.posted.ended.get(row.message_id)
-        return row if row is None or end is None else with_end(row, end)
+    def _changed(self, row: PostedRow | None) -> PostedRow | None:
+        change = None if row is None else self._recent.states.posted.changes.get(row.message_id)
+        return row if row is None or change is None else changed(row, change)
 
     def page(self, page: ReadPage) -> list[Row]:
         """Return the messages of a page, as (key, packet, final_ack).

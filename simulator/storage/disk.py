@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 
 from mqproto.simulator.base.storeerrors import ADVICE, StoreError
 from mqproto.simulator.storage.contents import fitting
-from mqproto.simulator.storage.recent import with_end
+from mqproto.simulator.storage.recent import changed
 from mqproto.turn.effects import (
     LAST_POSITION,
     POSITION_BITS,
@@ -173,9 +173,9 @@ class Disk:
             else:
                 self.outcomes[name] = outcome
         self.posted |= {row.message_id: row for row in writes.posted}
-        for end in writes.ended:
-            if (posted := self.posted.get(end.message_id)) is not None:
-                self.posted[end.message_id] = with_end(posted, end)
+        for change in writes.changes:
+            if (posted := self.posted.get(change.message_id)) is not None:
+                self.posted[change.message_id] = changed(posted, change)
         if self.hurt:
             self.hurt = {key: packet for key, packet in self.hurt.items() if self.row(key) is not None}
 

@@ -70,8 +70,8 @@ class _Due:
     keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to
         move to the tables.
     looked_at: the number of these keys that have been checked.
-    removals, identifiers, posted, ended: the number of removals, of identifiers, and of posted rows and their ends that
-        are due, out of those that only the log has. The oldest are due; the rest belong to later segments.
+    removals, identifiers, posted, changes: the number of removals, of identifiers, of posted rows and of their changes
+        that are due, out of those that only the log has. The oldest are due; the rest belong to later segments.
     """
 
     keys: list[int]
@@ -79,12 +79,12 @@ class _Due:
     removals: int
     identifiers: int
     posted: int
-    ended: int
+    changes: int
 
     def take_off(self, *counts: int) -> None:
         """Count what a slice has moved, in the order of the fields."""
-        due = (self.removals, self.identifiers, self.posted, self.ended)
-        self.removals, self.identifiers, self.posted, self.ended = map(sub, due, counts)
+        due = (self.removals, self.identifiers, self.posted, self.changes)
+        self.removals, self.identifiers, self.posted, self.changes = map(sub, due, counts)
 
 
 class Log:
@@ -185,7 +185,7 @@ class Log:
                     len(recent.gone),
                     len(recent.states.identifiers),
                     len(posted.rows),
-                    len(posted.ended),
+                    len(posted.changes),
                 )
         if self._due is not None or self.recent.removal_count > REMOVALS * limits.slice_messages:
             self._try_to_spill(writes)
@@ -297,13 +297,13 @@ class Log:
         gone = dict(islice(recent.gone.items(), REMOVALS * limit))
         identifiers = states.first_identifiers(limit) if due else []
         posted = states.posted.first(limit) if due else []
-        ended = states.posted.first_ended(limit)
-        counts = (len(gone), len(identifiers), len(posted), len(ended))
+        changes = states.posted.first_changes(limit)
+        counts = (len(gone), len(identifiers), len(posted), len(changes))
         is_done = (
             due is not None
             and due.looked_at + looked_at == len(due.keys)
             # A row that comes anew has no end, so there may be fewer than were due.
-            and (due.ended <= len(ended) or len(ended) < limit)
+            and (due.changes <= len(changes) or len(changes) < limit)
             and due.removals <= len(gone)
             and due.identifiers <= len(identifiers)
             and due.posted <= len(posted)
@@ -320,13 +320,13 @@ class Log:
             # Messages that are gone, and left for a later slice, are subtracted as they were when they went.
             self._tables.messages.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
-            self._tables.posted.put(posted, ended)
+            self._tables.posted.put(posted, changes)
             if following is not None:
                 # These may be newer than the segment: the later segments say the same again, if it comes to that.
                 self._tables.put_states(states)
                 mark = Mark(following.number, following.first_record, is_begun=True)
                 self._tables.put_mark(mark)
-        recent.take_out(rows, gone, identifiers, posted, ended, with_states=is_done)
+        recent.take_out(rows, gone, identifiers, posted, changes, with_states=is_done)
         self._mark = mark
         if due is not None:
             due.looked_at += looked_at

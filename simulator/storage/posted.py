@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.storage.checksums import row_checksum, whole_rows
-from mqproto.simulator.storage.recent import with_end
-from mqproto.turn.effects import PostedEnd, PostedRow
+from mqproto.simulator.storage.recent import changed
+from mqproto.turn.effects import PostedChange, PostedRow
 
 DAY_S: Final = 86_400
 KEEP_S: Final = 30 * DAY_S
@@ -56,16 +56,16 @@ class PostedTable:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def put(self, rows: list[PostedRow], ended: list[PostedEnd]) -> None:
-        """Write rows; then put ends into rows that are there. An end is dropped if its row was forgotten, or is damaged
+    def put(self, rows: list[PostedRow], changes: list[PostedChange]) -> None:
+        """Write rows; then change rows that are there. A change is dropped if its row was forgotten, or is damaged
         and stays so.
         """
         if rows:
             self._db.executemany(REPLACE, map(_columns, rows))
-        for end in ended:
+        for change in changes:
             with suppress(DamageError):
-                if (row := self.numbered(end.message_id)) is not None:
-                    self._db.execute(REPLACE, _columns(with_end(row, end))).close()
+                if (row := self.numbered(change.message_id)) is not None:
+                    self._db.execute(REPLACE, _columns(changed(row, change))).close()
 
     def numbered(self, message_id: int) -> PostedRow | None:
         """Return the row of the message with this MessageID; None if there is none.

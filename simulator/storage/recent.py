@@ -20,7 +20,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
-    PostedEnd,
+    PostedChange,
     PostedRow,
     QueueRow,
     Writes,
@@ -69,7 +69,7 @@ class RecentRows:
     def removal_count(self) -> int:
         """The number of rows of the tables that have to be removed or changed."""
         states = self.states
-        changed_count = len(states.forgotten_identifiers) + len(states.posted.ended)
+        changed_count = len(states.forgotten_identifiers) + len(states.posted.changes)
         return len(self.gone) + len(self.lasting) + changed_count
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
@@ -112,7 +112,7 @@ class RecentRows:
         gone: Iterable[int],
         identifiers: list[IdentifierRow],
         posted: list[PostedRow],
-        ended: list[PostedEnd],
+        changes: list[PostedChange],
         *,
         with_states: bool,
     ) -> None:
@@ -128,7 +128,7 @@ class RecentRows:
         self.states.forgotten_identifiers.clear()
         for row in identifiers:
             del self.states.identifiers[row.source, row.ordinal]
-        self.states.posted.take_out(posted, ended)
+        self.states.posted.take_out(posted, changes)
         if with_states:
             self.states.clear()
 
@@ -239,50 +239,50 @@ class RecentPosted:
     """The posted rows of the log that the tables lack, the oldest first.
 
     Attributes:
-        ended: the ends whose rows the tables have already.
+        changes: the changes of rows that the tables have already.
     """
 
     def __init__(self) -> None:
         self.rows: dict[int, PostedRow] = {}
-        self.ended: dict[int, PostedEnd] = {}
+        self.changes: dict[int, PostedChange] = {}
         self._by_name: dict[tuple[str, str], int] = {}
 
-    def add(self, rows: list[PostedRow], ended: list[PostedEnd]) -> None:
-        """Add rows, and the ends of these or earlier ones."""
+    def add(self, rows: list[PostedRow], changes: list[PostedChange]) -> None:
+        """Add rows, and changes of these or earlier ones."""
         for row in rows:
             self.rows[row.message_id] = row
-            self.ended.pop(row.message_id, None)
+            self.changes.pop(row.message_id, None)
             if row.key:
                 self._by_name[row.queue, row.key] = row.message_id
-        for end in ended:
-            found = self.rows.get(end.message_id)
+        for change in changes:
+            found = self.rows.get(change.message_id)
             if found is None:
-                self.ended[end.message_id] = _both(self.ended.get(end.message_id), end)
+                self.changes[change.message_id] = _both(self.changes.get(change.message_id), change)
             else:
-                self.rows[end.message_id] = with_end(found, end)
+                self.rows[change.message_id] = changed(found, change)
 
-    def take_out(self, rows: list[PostedRow], ended: list[PostedEnd]) -> None:
-        """Forget these rows and ends, because the tables have them."""
+    def take_out(self, rows: list[PostedRow], changes: list[PostedChange]) -> None:
+        """Forget these rows and changes, because the tables have them."""
         for row in rows:
             del self.rows[row.message_id]
             if self._by_name.get((row.queue, row.key)) == row.message_id:
                 del self._by_name[row.queue, row.key]
-        for end in ended:
-            del self.ended[end.message_id]
+        for change in changes:
+            del self.changes[change.message_id]
 
     def clear(self) -> None:
         """Forget everything."""
         self.rows.clear()
-        self.ended.clear()
+        self.changes.clear()
         self._by_name.clear()
 
     def first(self, limit: int) -> list[PostedRow]:
         """Return at most `limit` rows, beginning with the oldest."""
         return list(islice(self.rows.values(), limit))
 
-    def first_ended(self, limit: int) -> list[PostedEnd]:
-        """Return at most `limit` ends whose rows are in the tables."""
-        return list(islice(self.ended.values(), limit))
+    def first_changes(self, limit: int) -> list[PostedChange]:
+        """Return at most `limit` changes whose rows are in the tables."""
+        return list(islice(self.changes.values(), limit))
 
     def named(self, queue: str, key: str) -> PostedRow | None:
         """Return the row of the message with this id; None if it is not here."""
@@ -290,14 +290,16 @@ class RecentPosted:
         return None if found is None else self.rows[found]
 
 
-def with_end(row: PostedRow, end: PostedEnd) -> PostedRow:
+def changed(row: PostedRow, change: PostedChange) -> PostedRow:
     """Return a row with a change. Another acknowledgment of the same message replaces an earlier one."""
-    if end.message_class:
-        row = row._replace(changed_s=end.changed_s, message_class=end.message_class, ended_s=end.ended_s)
-    return row._replace(owed=False) if end.is_settled else row
+    if change.message_class:
+        row = row._replace(
+            changed_s=change.changed_s, message_class=change.message_class, ended_s=change.ended_s
+        )
+    return row._replace(owed=False) if change.is_settled else row
 
 
-def _both(earlier: PostedEnd | None, later: PostedEnd) -> PostedEnd:
+def _both(earlier: PostedChange | None, later: PostedChange) -> PostedChange:
     """Return one change for two of the same row."""
     if earlier is None:
         return later
@@ -339,8 +341,8 @@ class RecentStates:
             self.forgotten_invokers[invoker] = None
             self.outcomes = {name: row for name, row in self.outcomes.items() if name[0] != invoker}
         self.outcomes |= writes.outcomes
-        if writes.posted or writes.ended:
-            self.posted.add(writes.posted, writes.ended)
+        if writes.posted or writes.changes:
+            self.posted.add(writes.posted, writes.changes)
 
     def clear(self) -> None:
         """Forget everything that is in the tables. Queues, identifiers and posted rows are removed

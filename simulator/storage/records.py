@@ -25,7 +25,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
-    PostedEnd,
+    PostedChange,
     PostedRow,
     QueueRow,
     Writes,
@@ -52,7 +52,7 @@ class States(msgspec.Struct, array_like=True):
     forgotten_invokers: list[bytes]
     forgotten_incoming: list[tuple[Guid, int]] = []
     posted: list[PostedRow] = []
-    ended: list[PostedEnd] = []
+    changes: list[PostedChange] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -153,7 +153,7 @@ def _decoded(data: memoryview, packets: memoryview) -> Decoded:
         },
         forgotten_invokers=states.forgotten_invokers,
         posted=states.posted,
-        ended=states.ended,
+        changes=states.changes,
     )
     found = zip(messages, checksums, strict=False)
     return Decoded(writes, [row for row, checksum in found if zlib.crc32(row.packet) != checksum])
@@ -173,7 +173,7 @@ def _states(writes: Writes) -> States:
         writes.forgotten_invokers,
         [name for name, row in writes.incoming.items() if row is None],
         writes.posted,
-        writes.ended,
+        writes.changes,
     )
 
 

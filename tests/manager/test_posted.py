@@ -165,4 +165,4 @@ def test_what_a_shared_database_knows_is_owed_no_longer() -> None:
     desk.writes.force()
     writes = desk.writes.take(START)
     assert writes is not None
-    assert (writes.posted, [(end.message_id, end.is_settled) for end in writes.ended]) == ([], [(1, True)])
+    assert (writes.posted, [(end.message_id, end.is_settled) for end in writes.changes]) == ([], [(1, True)])

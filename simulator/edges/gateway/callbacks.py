@@ -21,7 +21,7 @@ from mqproto.simulator.edges.history.outbox import Hook, OutboxWork
 from mqproto.simulator.edges.trail import trail_of_posted
 from mqproto.simulator.edges.trigger.telling import name_of
 from mqproto.simulator.node.posting import Posting
-from mqproto.turn.effects import PostedEnd, PostedRow
+from mqproto.turn.effects import PostedChange, PostedRow
 
 
 class OwedCallbacks:
@@ -43,7 +43,7 @@ class OwedCallbacks:
         heapq.heappush(self._due, (due_s, message_id, attempts))
         self.news.set()
 
-    def _ended(self, end: PostedEnd) -> None:
+    def _ended(self, end: PostedChange) -> None:
         if self._owed(end.message_id) is not None:
             self._put(0.0, end.message_id, 0)
 

@@ -29,7 +29,7 @@ from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.contents import made_outcome
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.posted import COLUMNS, made_posted
-from mqproto.simulator.storage.recent import RecentPosted, with_end
+from mqproto.simulator.storage.recent import RecentPosted, changed
 from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
 from mqproto.simulator.storage.tables import APPLICATION_ID, BEFORE, LAYOUT, keys_of
 from mqproto.simulator.storage.witnesses.sqlitelog import log_path
@@ -174,11 +174,13 @@ class Salvage:
         """Yield all undamaged posted messages of the tables and the log together, in the order of their MessageIDs."""
         logged = RecentPosted()
         for number in sorted(self.records):
-            logged.add(self.records[number].posted, self.records[number].ended)
+            logged.add(self.records[number].posted, self.records[number].changes)
         in_tables = (row for row in self.stored_posted() if row.message_id not in logged.rows)
-        ends = logged.ended
-        ended = (with_end(row, ends[row.message_id]) if row.message_id in ends else row for row in in_tables)
-        yield from merge(ended, (logged.rows[number] for number in sorted(logged.rows)))
+        changes = logged.changes
+        rows = (
+            changed(row, changes[row.message_id]) if row.message_id in changes else row for row in in_tables
+        )
+        yield from merge(rows, (logged.rows[number] for number in sorted(logged.rows)))
 
     def messages(self, findings: list[str]) -> Iterator[MessageRow]:
         """Yield all undamaged messages of the tables and the log together, in the order of their keys."""

@@ -18,7 +18,7 @@ from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.node.posting import FULL_RECEIVE, IdInDoubtError, KeyReusedError, Posted
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Topology
-from mqproto.turn.effects import PostedEnd, PostedRow, Writes
+from mqproto.turn.effects import PostedChange, PostedRow, Writes
 from mqproto.wire import MessageClass
 from tests.simulator.running import Log, running, until
 
@@ -197,7 +197,7 @@ async def test_a_queue_elsewhere_that_was_full_counts_as_full_for_a_while(
     posted = await post(node, "17")
     number = int(posted.message_id.rpartition("\\")[2])
     assert node.posting.full_s(QUEUE) == 0
-    node.posting.carried_out([], [PostedEnd(number, 1, MessageClass.NACK_Q_EXCEED_QUOTA, 0)])
+    node.posting.carried_out([], [PostedChange(number, 1, MessageClass.NACK_Q_EXCEED_QUOTA, 0)])
     assert 9 < node.posting.full_s(QUEUE) <= 10
     await trio.sleep(11)
     assert node.posting.full_s(QUEUE) == 0

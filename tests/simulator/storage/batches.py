@@ -15,7 +15,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
-    PostedEnd,
+    PostedChange,
     PostedRow,
     QueueKind,
     QueueRow,
@@ -126,7 +126,9 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     rows = draw(st.lists(outcome_rows, max_size=4))
     writes.outcomes = {(row.invoker, row.identifier): row if draw(st.booleans()) else None for row in rows}
     writes.posted = draw(st.lists(posted_rows, max_size=4))
-    writes.ended = draw(st.lists(st.builds(PostedEnd, ordinals, *[integers] * 3, st.booleans()), max_size=4))
+    writes.changes = draw(
+        st.lists(st.builds(PostedChange, ordinals, *[integers] * 3, st.booleans()), max_size=4)
+    )
     return writes
 
 

@@ -18,10 +18,10 @@ from mqproto.simulator.storage.care.salvage import salvaged
 from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.storage.tables import BEFORE
-from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedEnd, PostedRow, Writes
+from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedChange, PostedRow, Writes
 from tests.simulator.storage.batches import NODE, QUEUES, TINY, one, posted
 
-ENDED = PostedEnd(1, changed_s=9, message_class=0x4000, ended_s=1_000)
+ENDED = PostedChange(1, changed_s=9, message_class=0x4000, ended_s=1_000)
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.sqlite"
 
 
-def filled(path: Path, *rows: PostedRow, ended: tuple[PostedEnd, ...] = ()) -> None:
+def filled(path: Path, *rows: PostedRow, ended: tuple[PostedChange, ...] = ()) -> None:
     """Make a store with these rows in its tables, and close it."""
     with Store(path, NODE) as store:
-        store.commit(Writes(queues=QUEUES, messages=[one(1)], posted=list(rows), ended=list(ended)))
+        store.commit(Writes(queues=QUEUES, messages=[one(1)], posted=list(rows), changes=list(ended)))
 
 
 def altered(path: Path, statement: str) -> None:
@@ -46,7 +46,7 @@ def test_an_id_is_found_in_the_log_in_the_tables_and_after_a_kill(path: Path) ->
         for number in range(1, 30):
             store.commit(Writes(posted=[posted(number)]))
             store.commit(Writes(messages=[one(number, bytes(200))]))
-        store.commit(Writes(ended=[ENDED]))
+        store.commit(Writes(changes=[ENDED]))
         for name in ("alive", "killed"):
             if name == "killed":
                 shutil.copytree(path.parent, path.parent / name)
@@ -66,7 +66,7 @@ def test_an_end_that_comes_when_the_row_is_in_the_tables_is_in_it_after_a_restar
     filled(path, posted(1))
     filled(path.with_name("b.sqlite"))
     with Store(path, NODE) as store:
-        store.commit(Writes(ended=[ENDED, ENDED._replace(message_id=99)]))
+        store.commit(Writes(changes=[ENDED, ENDED._replace(message_id=99)]))
     with Store(path, NODE) as store:
         row = store.posted_as(1)
         assert row is not None
@@ -80,7 +80,7 @@ def test_who_settles_a_message_that_has_ended_meanwhile_does_not_undo_its_end(
     path: Path, is_moved: bool, is_ended_first: bool
 ) -> None:
     row = posted(1)._replace(owed=True)
-    settled = PostedEnd(1, 0, 0, 0, is_settled=True)
+    settled = PostedChange(1, 0, 0, 0, is_settled=True)
     wanted = row._replace(changed_s=9, message_class=0x4000, ended_s=1_000, owed=False)
     if is_moved:
         filled(path, row)
@@ -88,7 +88,7 @@ def test_who_settles_a_message_that_has_ended_meanwhile_does_not_undo_its_end(
         if not is_moved:
             store.commit(Writes(queues=QUEUES, posted=[row]))
         for change in (ENDED, settled) if is_ended_first else (settled, ENDED):
-            store.commit(Writes(ended=[change]))
+            store.commit(Writes(changes=[change]))
         assert (store.posted_as(1), store.owed()) == (wanted, [])
     with Store(path, NODE) as store:
         assert (store.posted_as(1), store.owed()) == (wanted, [])
@@ -115,7 +115,7 @@ def test_a_damaged_row_is_in_doubt_and_never_new_and_a_start_does_not_look(path:
         with pytest.raises(DamageError, match="posted"):
             store.posted(posted(1).queue, posted(1).key)
         assert store.posted(posted(2).queue, posted(2).key) == posted(2)
-        store.commit(Writes(ended=[ENDED, ENDED._replace(message_id=2)]))
+        store.commit(Writes(changes=[ENDED, ENDED._replace(message_id=2)]))
     with Store(path, NODE) as store:
         assert store.posted_as(2) != posted(2)
         with pytest.raises(DamageError, match="posted"):
@@ -144,7 +144,7 @@ def test_a_check_misses_a_row_that_is_gone_and_one_that_no_lookup_finds(path: Pa
 def test_a_backup_has_the_rows_of_tables_and_log(path: Path, tmp_path: Path) -> None:
     filled(path, posted(1))
     with Store(path, NODE) as store:
-        store.commit(Writes(posted=[posted(2)], ended=[ENDED]))
+        store.commit(Writes(posted=[posted(2)], changes=[ENDED]))
         copy = back_up(SYSTEM_FILES, path, tmp_path / "copy").path
         wanted = store.posted_as(1), store.posted_as(2)
     with closing(sqlite3.connect(copy)) as db:
