@@ -77,7 +77,7 @@ def ports() -> Iterator[str]:
         (f"{MSMQ_PORT}, TCP", "a node, for other queue managers", "`--address`, or `port` of a topology"),
         (f"{PING_PORT}, UDP", "a node, for Pings", "`answer_pings` of a topology"),
         (f"{nodes.METRICS_PORT}, TCP", "a node's `/metrics`, `/live` and `/ready`", "`--metrics`"),
-        (f"{options.PORT}, TCP", "a gateway, for producers", "`--listen`"),
+        (f"{options.PORT}, TCP", "a node's gateway, for producers", "`--gateway`, `--listen`"),
         (f"{METRICS_PORT}, TCP", "a gateway's or a trigger's `/metrics`", "`--metrics`"),
         (f"{serving.PORT}, TCP", "the console", "`--listen`"),
     )
@@ -170,8 +170,8 @@ def layouts() -> Iterator[str]:
         "what | number | an earlier one",
         (
             ("protocol between a node and its clients", control.VERSION, "is refused by the client"),
-            ("stores", stores.LAYOUT, "is refused: use the mqproto that wrote it"),
-            ("journals of clients and gateways", journal.LAYOUT, "is upgraded when it is opened"),
+            ("stores", stores.LAYOUT, "is upgraded when a node opens it"),
+            ("journals of clients", journal.LAYOUT, "is upgraded when it is opened"),
             ("document histories", histories.LAYOUT, "is upgraded when it is opened"),
             ("exports of stores", export.VERSION, "is refused"),
             ("tables of captures", runs.VERSION, "is refused: analyse into another folder"),

@@ -26,7 +26,6 @@ from typing import Final
 NODE: Final = "mqproto-node"
 UNITS: Final = {
     NODE: ["node"],
-    "mqproto-gateway": ["gateway"],
     "mqproto-trigger-billing": ["trigger", "--config", "/etc/mqproto/mqproto.toml#billing"],
 }
 """For each unit, the command that prints it."""
@@ -34,10 +33,7 @@ SETTINGS: Final = """\
 [node]
 name = "shop"
 queue = ["orders:transactional", "replies"]
-
-[gateway]
-topology = "shop"
-node = "shop"
+gateway = "127.0.0.1:8080"
 
 [trigger.billing]
 topology = "shop"

@@ -345,14 +345,37 @@ def test_the_image_starts_what_there_is_as_a_user_of_its_own() -> None:
     assert "http://127.0.0.1:9180/live" in last["HEALTHCHECK"]
 
 
-def test_kubernetes_knows_every_field_of_the_manifests_and_their_commands_are_ours() -> None:
+def test_kubernetes_knows_every_field_of_the_manifests_and_their_commands_are_ours(tmp_path: Path) -> None:
     parts = list(yaml.safe_load_all(CONTAINERFILE.with_name("kubernetes.yaml").read_text("utf-8")))
     for part in parts:
         kubernetes_validate.validate(part, "1.37", strict=True)
     pod = parts[-1]["spec"]["template"]["spec"]
-    assert [each["args"][0] for each in pod["containers"]] == ["node", "gateway"]
-    for each in pod["containers"]:
-        name, *words = each["args"]
-        command: Any = command_of(only(app, name)).commands[name]  # type: ignore[attr-defined]
-        command.make_context(name, words).close()
-        assert each["readinessProbe"]["httpGet"]["port"] in [port["containerPort"] for port in each["ports"]]
+    [node] = pod["containers"]
+    name, *words = node["args"]
+    command: Any = command_of(only(app, name)).commands[name]  # type: ignore[attr-defined]
+    command.make_context(name, words).close()
+    ports = [port["containerPort"] for port in node["ports"]]
+    assert node["readinessProbe"]["httpGet"]["port"] in ports
+    [said] = [part["data"]["shop.toml"] for part in parts if part["kind"] == "ConfigMap"]
+    [shell] = [each["command"] for each in pod["initContainers"]]
+    # What the init container writes is a topology, which keeps its GUID.
+    found = {
+        directory: tmp_path / directory.rpartition("/")[2]
+        for directory in ("/secret", "/config", "/run/mqproto")
+    }
+    for directory in found.values():
+        directory.mkdir()
+    (tmp_path / "config" / "shop.toml").write_text(said)
+    (tmp_path / "secret" / "tokens.toml").touch()
+    script = shell[-1].replace("/var/lib/mqproto", str(tmp_path))
+    for directory, ours in found.items():
+        script = script.replace(directory, str(ours))
+    written = list[str]()
+    for _ in range(2):
+        subprocess.run([*shell[:-1], script], check=True)
+        written.append((tmp_path / "shop" / "shop.toml").read_text())
+    assert written[0] == written[1]
+    shop = parse(written[0], "shop.toml").nodes["shop"]
+    assert shop.queues["orders"].transactional
+    assert shop.gateway is not None
+    assert shop.gateway["listen"] == f"0.0.0.0:{ports[1]}"
