@@ -37,7 +37,7 @@ FULL_S: Final = 10.0
 TIDY_S: Final = 60
 """The interval, in seconds, at which a node looks for rows to forget."""
 SLICE: Final = 64
-"""The maximum number of rows that are forgotten in one turn, which takes some 3 ms if there are 10 million."""
+"""The maximum number of rows that are forgotten in one turn, which takes about 3 ms if there are 10 million."""
 TAKEN: Final = ("accepted", "duplicate-dropped")
 """The words in the log for messages that are answered with 200."""
 
