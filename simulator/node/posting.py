@@ -21,7 +21,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
 from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.node.room import found_for
-from mqproto.simulator.node.turns import Clock, Turn, TurnFeed
+from mqproto.simulator.node.turns import Clock, PostedRoom, Turn, TurnFeed
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.posted import KEEP_S
 from mqproto.simulator.topology.directory import NodeDirectory
@@ -93,6 +93,7 @@ class Posting:
     ) -> None:
         self._core, self._directory, self._store = core, directory, store
         self._turns, self._clock, self._log = turns, clock, log
+        self._room = PostedRoom(turns)
         self._posted = core.inspect().posted
         self._life = life
         self.keep_s = keep_s
@@ -142,7 +143,7 @@ class Posting:
             IdInDoubtError: the store cannot know whether a message with this id was posted.
             UsageError, FormatNameError: the message cannot be sent like this, or there is no room.
         """
-        await self._turns.room()
+        await self._room.take(draft.size_bytes)
         if key:
             found = self._fed.get((queue, key))
             row = self._looked_up(queue, key) if found is None else found.row
@@ -172,7 +173,7 @@ class Posting:
             if not found_for(draft.size_bytes, self._core, self._store):
                 raise
             [ordinal] = self._core.enqueue([(destination, draft)], now, posted=[row])
-        turn = self._turns.count(messages=1, size_bytes=draft.size_bytes)
+        turn = self._turns.count_posted(draft.size_bytes)
         if key:
             self._fed[queue, key] = _Fed(row._replace(message_id=ordinal), turn)
         message = self.named(ordinal)

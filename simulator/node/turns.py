@@ -21,6 +21,15 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
 """The size of a full batch, in bytes. It is chosen so that the loop never pauses for longer than about 15 ms."""
+LARGE_BYTES: Final = 2**18
+"""The size, in bytes, above which a posted message may keep others waiting for more than a millisecond."""
+PAUSE: Final = 5
+"""For how many times as long as a large posted message takes, the next one waits.
+
+It costs some three times as much again when it is received, and moves from the log to the tables.
+"""
+OTHERS_S: Final = 0.1
+"""For how long, in seconds, large posted messages leave time to others after these have fed something."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
 """The maximum number of bytes from neighbours in one batch. A nearly full batch takes one more read, which may complete
 the largest packet. A store reserves this much room.
@@ -44,10 +53,15 @@ class Clock:
 
 
 class Turn:
-    """One batch. It begins when the previous one is taken."""
+    """One batch. It begins when the previous one is taken.
+
+    Attributes:
+        messages, size_bytes: what was fed, except for posted messages, which have room of their own.
+        posted_bytes: the size of the posted messages.
+    """
 
     def __init__(self) -> None:
-        self.messages = self.size_bytes = 0
+        self.messages = self.size_bytes = self.posted_bytes = 0
         self.byte_s = 0.0
         """The time, in seconds per byte, that it took to carry out the batch."""
         self.over = trio.Event()
@@ -78,6 +92,12 @@ class TurnFeed:
         """The turn that is being carried out."""
         self._began_s = 0.0
         self._work = trio.Event()
+        self.begun = 0
+        """The number of turns that have begun."""
+        self._others_s = -math.inf
+        """When others than posted messages were carried out, on trio's clock."""
+        self.large_from_s = -math.inf
+        """When the next large posted message may be fed, on trio's clock."""
 
     async def room(self) -> None:
         """Wait until the current turn accepts more. If it already does, there is no checkpoint.
@@ -105,9 +125,21 @@ class TurnFeed:
         self._work.set()
         return turn
 
+    def count_posted(self, size_bytes: int) -> Turn:
+        """Record that a posted message was fed (`PostedRoom`). Return the turn that the caller has to wait for."""
+        self._next.posted_bytes += size_bytes
+        self._work.set()
+        return self._next
+
     def wake(self) -> None:
         """Record that there is something to carry out."""
         self._work.set()
+
+    async def another(self) -> None:
+        """Wait until one more turn has been carried out, which may have nothing to do."""
+        turn = self._next
+        self._work.set()
+        await turn.over.wait()
 
     # For the loop
 
@@ -118,13 +150,53 @@ class TurnFeed:
     def begin(self) -> None:
         """Begin to carry out a batch. Whatever is fed from now on belongs to the next batch."""
         self._now, self._next = self._next, Turn()
+        self.begun += 1
         self._began_s = perf_counter()
         self._work = trio.Event()
 
     def end(self) -> None:
         """Record that the batch has been carried out."""
-        self._now.byte_s = (perf_counter() - self._began_s) / max(1, self._now.size_bytes)
+        turn, passed_s = self._now, perf_counter() - self._began_s
+        turn.byte_s = passed_s / max(1, turn.size_bytes + turn.posted_bytes)
+        now_s = trio.current_time()
+        if turn.size_bytes or turn.messages:
+            self._others_s = now_s
+        if turn.posted_bytes > LARGE_BYTES and now_s < self._others_s + OTHERS_S:
+            self.large_from_s = now_s + PAUSE * turn.byte_s * turn.posted_bytes
         self._now.over.set()
+
+
+class PostedRoom:
+    """Lets posted messages into turns, in the order in which they come.
+
+    A turn has as much room for them as for all others together, so the others wait no longer if a thousand producers
+    wait, too. While others feed, large messages leave PAUSE times their own time to them.
+    """
+
+    def __init__(self, turns: TurnFeed) -> None:
+        self._turns = turns
+        self._line = trio.StrictFIFOLock()
+        self._taken_bytes = self._looked_at = 0
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until a turn has room for a message. If one already has, there is no checkpoint.
+
+        After a wait, there is no checkpoint between the last check and the return either.
+        """
+        is_large = size_bytes > LARGE_BYTES
+        if self._line.locked() or not self._has_room(is_large):
+            async with self._line:
+                while not self._has_room(is_large):
+                    if is_large:
+                        await trio.sleep_until(self._turns.large_from_s)
+                    await self._turns.another()
+        self._taken_bytes += max(size_bytes, TURN_BYTES // TURN_MESSAGES)
+
+    def _has_room(self, is_large: bool) -> bool:
+        passed, self._looked_at = self._turns.begun - self._looked_at, self._turns.begun
+        self._taken_bytes = max(0, self._taken_bytes - passed * TURN_BYTES)
+        is_early = is_large and trio.current_time() < self._turns.large_from_s
+        return self._taken_bytes < TURN_BYTES and not is_early
 
 
 class Alarm:

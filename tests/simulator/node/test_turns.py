@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import trio
-from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from mqproto.simulator.node import turns as turns_module
-from mqproto.simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, TurnFeed
+from mqproto.simulator.node.turns import (
+    NO_TURN,
+    PAUSE,
+    TURN_BYTES,
+    TURN_MESSAGES,
+    Alarm,
+    PostedRoom,
+    TurnFeed,
+)
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
@@ -106,6 +116,57 @@ async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_c
             now_s += batch_s
             turns.end()
     assert sorted(costs_s) == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "count"), [(4 * TURN_BYTES, 24), (TURN_BYTES // 4, 64), (10, 3 * TURN_MESSAGES)]
+)
+async def test_however_many_producers_wait_others_have_each_turn_and_most_of_the_time(
+    size_bytes: int, count: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    busy_s = 0.0
+    monkeypatch.setattr(turns_module, "perf_counter", lambda: busy_s)
+    turns, carried, order, waited = TurnFeed(), Counter[int](), list[int](), list[int]()
+    room = PostedRoom(turns)
+
+    async def post(number: int) -> None:
+        await room.take(size_bytes)
+        carried[turns.begun] += size_bytes
+        order.append(number)
+        await turns.count_posted(size_bytes).carried_out()
+
+    async def other() -> None:
+        while len(order) < count:
+            before = turns.begun
+            await turns.room()
+            await turns.fed(messages=1, size_bytes=100)
+            waited.append(turns.begun - before)
+
+    async def pump() -> None:
+        nonlocal busy_s
+        while True:
+            await turns.work()
+            turns.begin()
+            await trio.sleep(1e-3 * (1 + carried[turns.begun - 1] / TURN_BYTES))
+            busy_s = trio.current_time()
+            turns.end()
+            await trio.lowlevel.checkpoint()
+
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pump)
+        async with trio.open_nursery() as feeders:
+            feeders.start_soon(other)
+            for number in range(count):
+                feeders.start_soon(post, number)
+                await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert order == list(range(count)), "they go in the order in which they came"
+    assert max(waited) <= 2, "others are in the next turn"
+    assert max(carried.values()) < TURN_BYTES + size_bytes
+    if size_bytes > TURN_BYTES:
+        posts_s = 1e-3 * sum(carried.values()) / TURN_BYTES
+        assert trio.current_time() - began_s > PAUSE * posts_s * (count - 1) / count
 
 
 async def test_what_is_fed_while_a_batch_waits_for_room_is_carried_out_with_the_next() -> None:

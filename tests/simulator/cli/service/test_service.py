@@ -359,17 +359,14 @@ def test_kubernetes_knows_every_field_of_the_manifests_and_their_commands_are_ou
     [said] = [part["data"]["shop.toml"] for part in parts if part["kind"] == "ConfigMap"]
     [shell] = [each["command"] for each in pod["initContainers"]]
     # What the init container writes is a topology, which keeps its GUID.
-    found = {
-        directory: tmp_path / directory.rpartition("/")[2]
-        for directory in ("/secret", "/config", "/run/mqproto")
-    }
-    for directory in found.values():
-        directory.mkdir()
+    found = {there: tmp_path / there.rpartition("/")[2] for there in ("/secret", "/config", "/run/mqproto")}
+    for ours in found.values():
+        ours.mkdir()
     (tmp_path / "config" / "shop.toml").write_text(said)
     (tmp_path / "secret" / "tokens.toml").touch()
     script = shell[-1].replace("/var/lib/mqproto", str(tmp_path))
-    for directory, ours in found.items():
-        script = script.replace(directory, str(ours))
+    for there, ours in found.items():
+        script = script.replace(there, str(ours))
     written = list[str]()
     for _ in range(2):
         subprocess.run([*shell[:-1], script], check=True)
