@@ -79,8 +79,8 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "a neighbour whose answers are awaited until now is not called for them any more",
     (
         "simulator/storage/log.py",
-        "or self.recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes",
-        "or (self.recent.messages.memory_bytes >= OVERDRAFT * limits.memory_bytes)",
+        "or self.recent.memory_bytes > OVERDRAFT * limits.memory_bytes",
+        "or (self.recent.memory_bytes >= OVERDRAFT * limits.memory_bytes)",
     ): "the limit says about how much it is, so a byte is neither here nor there",
     (
         "mqproto/neighbours/ping.py",

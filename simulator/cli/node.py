@@ -131,7 +131,11 @@ def node(
         check_node(*meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics)
         check_front()
 
-    return Program(check, partial(serve, run, name, log, supervised=supervised))
+    def start() -> None:
+        check_front()
+        serve(run, name, log, supervised=supervised)
+
+    return Program(check, start)
 
 
 def _front(place: Place, name: str) -> tuple[Callable[[], None], HttpFront | None]:

@@ -31,6 +31,7 @@ def gateway(
     """
     from mqproto.simulator.edges.gateway.run import check, run_gateway
     from mqproto.simulator.node.node import run_node, serve
+    from mqproto.simulator.topology import places
 
     place = options.place
     name = place.topology.node_named(options.node).name
@@ -42,8 +43,13 @@ def gateway(
         allow_remote=options.allow_remote,
         front=partial(run_gateway, options),
     )
-    log = place.directory / f"{name}.log"
-    return Program(partial(check, options), partial(serve, run, name, log, supervised=supervised))
+
+    def start() -> None:
+        check(options)  # Otherwise its node would have started.
+        places.make(place.directory)
+        serve(run, name, place.directory / f"{name}.log", supervised=supervised)
+
+    return Program(partial(check, options), start)
 
 
 def trigger(

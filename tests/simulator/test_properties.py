@@ -14,9 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +40,7 @@ from mqproto.simulator.topology import load, parse
 from mqproto.testing import sids
 from mqproto.wire import INFINITE, Guid, MessageClass, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.properties import LONGEST_LABEL
-from tests.simulator.typed import COMMAND, in_process
+from tests.simulator.typed import in_process
 
 EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))
 MISSING: Final = 0x9999
@@ -533,28 +531,10 @@ def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
     return found
 
 
-@contextmanager
-def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
-    """Run a gateway to qm1 in a separate process; yield a client of it."""
-    command = [
-        *COMMAND,
-        "gateway",
-        "qm1",
-        "--topology",
-        str(managers.file),
-        "--directory",
-        str(managers.directory),
-        *("--listen", "127.0.0.1:0"),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            word, url = process.stdout.readline().split()
-            assert word == "ready"
-            with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client:
-                yield client
-        finally:
-            process.terminate()
+def url_of(managers: QueueManagers, name: str) -> str:
+    gateway = managers.topology.nodes[name].gateway
+    assert gateway is not None
+    return f"http://{gateway['listen']}"
 
 
 @pytest.mark.long
@@ -562,10 +542,11 @@ def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
 def test_each_property_survives_every_way_to_every_place(tmp_path: Path) -> None:
     quick = load("three-node").node_named("sender").settings
     nodes = {name: replace(node, settings=quick) for name, node in MANAGERS.nodes.items()}
+    nodes["qm1"] = replace(nodes["qm1"], gateway={})
     sent = Ledger()
     with (
         started(tmp_path, replace(MANAGERS, nodes=nodes), capture=tmp_path / "run.pcapng") as managers,
-        gateway_of(managers) as gateway,
+        httpx.Client(base_url=url_of(managers, "qm1"), timeout=TIMEOUT_S, trust_env=False) as gateway,
         managers.connect("qm1") as qm1,
         managers.connect("qm3") as qm3,
     ):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from mqproto.simulator.base.program.output import MISUSE
-from tests.simulator.typed import COMMAND, in_process, node, topology_file
+from tests.simulator.typed import COMMAND, in_process, topology_file
 from tests.test_readme import Command, console_blocks
 
 
@@ -35,20 +35,19 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
     file = topology_file(tmp_path)
     [[start], requests, [question]] = console_blocks("http-in")
     assert start.text == "mqproto gateway sender"
-    with node(file, tmp_path):
-        with subprocess.Popen(gateway(file), stdout=subprocess.PIPE) as process:
-            try:
-                assert process.stdout is not None
-                said, _, port = process.stdout.readline().decode().rpartition(":")
-                assert f"{said}:8080" == start.output
-                for request in requests:
-                    assert without_ordinals(curl(request, int(port))) == without_ordinals(request.output)
-                url = question.text.removeprefix("curl ").replace("8080", port.strip())
-                answer = httpx.get(url, trust_env=False, timeout=60).text
-                assert without_ordinals(answer) == without_ordinals(question.output)
-            finally:
-                process.terminate()
-        assert process.returncode == 0
+    with subprocess.Popen(gateway(file), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            said, _, port = process.stdout.readline().decode().rpartition(":")
+            assert f"{said}:8080" == start.output
+            for request in requests:
+                assert without_ordinals(curl(request, int(port))) == without_ordinals(request.output)
+            url = question.text.removeprefix("curl ").replace("8080", port.strip())
+            answer = httpx.get(url, trust_env=False, timeout=60).text
+            assert without_ordinals(answer) == without_ordinals(question.output)
+        finally:
+            process.terminate()
+    assert process.returncode == 0
 
 
 def without_ordinals(answer: str | None) -> str:
@@ -57,22 +56,6 @@ def without_ordinals(answer: str | None) -> str:
 
 
 @pytest.mark.long
-def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    file = topology_file(tmp_path)
-    with subprocess.Popen(gateway(file), stderr=subprocess.PIPE) as process:
-        try:
-            assert process.stderr is not None
-            said = process.stderr.readline().decode()
-            assert said.startswith(
-                f"mqproto: waits until its node runs (`mqproto node sender --topology {file} --directory "
-                f"{tmp_path}`, or all"
-            )
-            assert "sender is not running" in (tmp_path / "sender-gateway.log").read_text()
-        finally:
-            process.terminate()
-    assert process.returncode == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.formatname import PrivateName
 from mqproto.simulator.client import connect
 from mqproto.simulator.client.client import DraftOptions
 from mqproto.simulator.edges.headers import (
@@ -22,7 +21,6 @@ from mqproto.simulator.edges.headers import (
     options_in,
 )
 from mqproto.simulator.edges.trigger.judgment import call_for
-from mqproto.simulator.node.posting import FULL_RECEIVE
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.simulator.topology import load
 from mqproto.turn.guard import CIPHERS
@@ -149,16 +147,11 @@ async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> Non
             answer = await producer.post("/queues/notes/messages", content=body, headers=headers)
             assert answer.status_code == 200, (options, answer.text)
             sent[answer.json()["id"]] = options, body
-        [made] = [queue for queue in await client.declared() if queue.name == "gateway-confirmations"]
-        confirmations = PrivateName(client.manager, made.identifier)
         # Acknowledgments are among them.
         found = await client.receive("notes", 500)
         for message in (each for each in found if each.message_class == "NORMAL"):
             options, body = sent.pop(str(message.id))
             call = call_for(message)
-            # Where they named none, the gateway hears how it ends. Beside an extension of theirs nothing says so.
-            if not options["admin_queue"] and options.get("extension"):
-                options |= {"admin_queue": str(confirmations), "acknowledgments": FULL_RECEIVE}
             for which in ("response_queue", "admin_queue"):
                 options[which] = named.get(str(options[which]), options[which])
             assert call.body == body

@@ -11,16 +11,14 @@ import pytest
 import trio
 
 from mqproto.simulator.rig.supervisor import NodeError, programs_in
-from mqproto.simulator.topology import load
-from tests.simulator.running import running
 from tests.simulator.typed import topology_file
 
 
 @pytest.mark.long
 async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_again(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    arguments = ("gateway", "sender", "--topology", str(file), "--listen", "127.0.0.1:0")
-    async with running(load(str(file)), "sender", tmp_path), programs_in(tmp_path) as programs:
+    arguments = ("gateway", "sender", "--topology", str(file), "-d", str(tmp_path), "--listen", "127.0.0.1:0")
+    async with programs_in(tmp_path) as programs:
         for end in (programs.kill, programs.stop, programs.kill):
             await programs.start("gateway", arguments)
             await end("gateway")

@@ -124,7 +124,6 @@ HTTP = 'url = "http://127.0.0.1/"\n'
         (f'{G}callback = "x"', "'x' is not a URL of HTTP"),
         (f'{G}tls-certificate = "/nonexistent"\ntls-key = "/nonexistent"', "/nonexistent: No such file"),
         (f'{G}metrics = "0.0.0.0"', "gateway and trigger take --allow-remote"),
-        (f'{G}name = "a b"', "files are called so"),
         (f'{T}url = "ftp://x"', "is not a URL of HTTP"),
         (f'{T}url = ""', "say who is to be called"),
         (T, "say who is to be called"),
