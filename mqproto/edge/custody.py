@@ -31,8 +31,6 @@ RESOLVED_BY: Final = "resolved by an operator"
 class State(StrEnum):
     """The state of a message as its producer sees it."""
 
-    UNDER_WAY = "under-way"
-    """The gateway has the message and is handing it to the node."""
     ACCEPTED = "accepted"
     """A queue manager has the message: it is on its way, or in its queue."""
     BEING_PROCESSED = "being-processed"

@@ -15,7 +15,7 @@ from mqproto.turn.effects import PostedRow
 from mqproto.wire import MessageClass
 
 if TYPE_CHECKING:
-    from mqproto.simulator.edges.history.history import DocumentHistory
+    pass
 
 
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
@@ -112,71 +112,44 @@ LIVES_LIMIT: Final = 100
 """The maximum number of a message's lives that are followed."""
 
 
-async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
-    r"""Return the trail of a message; None if no message with this id was accepted.
+async def trail_of(
+    queue: str,
+    key: str,
+    message: str,
+    look: Callable[[str, str], Awaitable[Record]],
+    end_of: Callable[[str], PostedRow | None] = lambda name: None,
+    *,
+    is_alone: bool = False,
+) -> Trail:
+    r"""Return the trail of a message that was accepted.
 
     Args:
         queue: the message's queue, such as `destination\orders`.
-        key: the producer's id.
-        of: the identifier of the last life to report; by default, that of the current life.
+        key: the producer's id; empty for none.
+        message: its identifier.
+        look: returns what the history of the triggers has under a scope and a key.
+        end_of: returns the row with the end of a message, given its identifier.
+        is_alone: whether to report the life with this identifier, rather than the current one and those before.
 
     Raises:
         HistoryError: the history is not available.
     """
-    message = of
-    if not of:
-        accepted = await history.look(f"gateway/{queue}", key)
-        match accepted.entry:
-            case Entry.ABSENT | Entry.FAILED:
-                return None
-            case Entry.STARTED:
-                return Trail(key, queue, state=State.UNDER_WAY)
-        message = OUTCOMES.decode(accepted.outcome).id
     known = Evidence(queue, key, [message])
     for name in known.names:
-        lived(known, name, await history.look(LIVES, name))
-    called_as = await history.look(f"trigger/{queue}", key)
-    if not called_as.attempts:  # A message with an extension of its own goes without the producer's id.
-        called_as = await history.look(f"trigger/{queue}", known.names[-1])
-    if called_as.attempts and known.names[-1] in known.lives:
-        known.sent_again("")
-    called(known, called_as)
-    for name in filter(None, known.names):
-        ended(known, name, await history.look(ENDS, name))
-    *before, now = map(Lived.of, lives_of(known))
-    told = [*before, now][0 if of else -1]
-    return Trail(key, queue, [] if of else before, **msgspec.structs.asdict(told))
-
-
-async def trail_of_posted(
-    row: PostedRow,
-    message: str,
-    look: Callable[[str, str], Awaitable[Record]],
-    end_of: Callable[[str], PostedRow | None],
-) -> Trail:
-    """Return the trail of a posted message.
-
-    Args:
-        message: its identifier.
-        look: returns what the history of the triggers has under a scope and a key.
-        end_of: returns the row with the end of a message, given its identifier.
-    """
-    known = Evidence(row.queue, row.key, [message])
-    for name in known.names:
         lived(known, name, await look(LIVES, name))
-    called_as = await look(f"trigger/{row.queue}", row.key) if row.key else UNKNOWN
+    called_as = await look(f"trigger/{queue}", key) if key else UNKNOWN
     if not called_as.attempts:  # A message with an extension of its own goes without the producer's id.
-        called_as = await look(f"trigger/{row.queue}", known.names[-1])
+        called_as = await look(f"trigger/{queue}", known.names[-1])
     if called_as.attempts and known.names[-1] in known.lives:
         known.sent_again("")
     called(known, called_as)
     for name in filter(None, known.names):
-        end = row if name == message else end_of(name)
-        if end is not None and end.message_class:
+        if (end := end_of(name)) is not None and end.message_class:
             known.ends[name], known.ended_s[name] = MessageClass(end.message_class).name, end.ended_s
         ended(known, name, await look(ENDS, name))  # An operator may have resolved it.
-    *before, now = map(Lived.of, lives_of(known))
-    return Trail(row.key, row.queue, before, **msgspec.structs.asdict(now))
+    lives = [Lived.of(life) for life in lives_of(known)]
+    told, before = (lives[0], []) if is_alone else (lives[-1], lives[:-1])
+    return Trail(key, queue, before, **msgspec.structs.asdict(told))
 
 
 # What records of the history say

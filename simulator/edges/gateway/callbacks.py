@@ -18,7 +18,7 @@ from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.edges.gateway.message import KeptFacts
 from mqproto.simulator.edges.history.documents import Record
 from mqproto.simulator.edges.history.outbox import Hook, OutboxWork
-from mqproto.simulator.edges.trail import trail_of_posted
+from mqproto.simulator.edges.trail import trail_of
 from mqproto.simulator.edges.trigger.telling import name_of
 from mqproto.simulator.node.posting import Posting
 from mqproto.turn.effects import PostedChange, PostedRow
@@ -67,7 +67,7 @@ class OwedCallbacks:
             if row is not None and name not in self._tried:
                 about = KeptFacts.of(row.about)
                 message = self._posting.named(message_id)
-                trail = await trail_of_posted(row, message, self._look, self._posting.end_of)
+                trail = await trail_of(row.queue, row.key, message, self._look, self._posting.end_of)
                 body = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
                 self._tried[name] = message_id, attempts
                 found.append(Hook(name, "", about.callback, body, attempts))

@@ -47,7 +47,7 @@ from mqproto.simulator.edges.headers import (
     options_in,
 )
 from mqproto.simulator.edges.history.documents import Record
-from mqproto.simulator.edges.trail import trail_of_posted
+from mqproto.simulator.edges.trail import trail_of
 from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.node.node import RunningNode
 from mqproto.simulator.node.posting import FULL_RECEIVE, IdInDoubtError, KeyReusedError, Posted
@@ -347,9 +347,9 @@ class GatewayFront:
                 Code.UNKNOWN_MESSAGE,
                 f"no message with the id {given} is known for {queue.name}: none was accepted, or its id is forgotten",
             )
-        trail = await trail_of_posted(
-            row, self._node.posting.named(row.message_id), self._look, self._node.posting.end_of
-        )
+        posting = self._node.posting
+        message = posting.named(row.message_id)
+        trail = await trail_of(row.queue, row.key, message, self._look, posting.end_of)
         return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=given)))
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
-from mqproto.edge.custody import IN_DOUBT, RECEIVED, Deed, End, Evidence, Removal, end_of, is_called
+from mqproto.edge.custody import IN_DOUBT, RECEIVED, RESOLVED, Deed, End, Evidence, Removal, end_of, is_called
 from mqproto.messages.drafts import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
@@ -411,7 +411,7 @@ class _Reader:
         for name, row in self._rows():
             life = name if row.queue or not row.key else row.key
             known = self._called.get(life)
-            if row.message_class and known is not None:
+            if row.message_class and known is not None and known.ends.get(life) != RESOLVED:
                 known.ends[life], known.ended_s[life] = MessageClass(row.message_class).name, row.ended_s
 
     # What became of it

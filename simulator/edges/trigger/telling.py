@@ -138,8 +138,7 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
     if (await history.look(ENDS, message)).entry is Entry.ABSENT:
         return False
     about = msgspec.json.decode(waiting.body, type=About)
-    trail = await trail_of(history, about.queue, about.key, of=message)
-    assert trail is not None, "what is armed was accepted"
+    trail = await trail_of(about.queue, about.key, message, history.look, is_alone=True)
     told = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
     await history.tell(waiting._replace(body=told, state=Told.DUE))
     return True

@@ -30,7 +30,7 @@ from mqproto.simulator.edges.operators.desk import resolve, retry
 from mqproto.simulator.edges.operators.failures import FailureFilter, note_of
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.edges.options import CORRELATION, Policy, Retries
-from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life, Outcome, trail_of
+from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life, trail_of
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
@@ -315,19 +315,15 @@ async def test_a_producer_learns_that_his_message_was_given_up_and_it_can_be_tri
             )
             ending = await judge.decide(ReceivedMessage(message.packet, -1))
             await history.finish(ENDS, str(message.id), Attempt.SUCCEEDED, received)
-            trail = await trail_of(history, *place)
-            assert trail is not None
+            trail = await trail_of(*place, str(first), history.look)
             return ending.waypoint, trail.state, trail.attempts, trail.reason
 
-        accepted = msgspec.json.encode(Outcome(str(first), "x"))
-        await history.finish(f"gateway/{place[0]}", place[1], Attempt.SUCCEEDED, accepted)
         assert (await judged(answer))[:3] == ("rolled-back", "received", 1)
         assert await judged(answer) == ("retrieval-failure", "failed", 2, answer.reason)
         await fails(desk, "desk")
         typed = Typed(tmp_path, "desk.toml", DESK)
         assert "1 message sent" in await typed.run("failed", "retry", "order-1", "--history", history_url)
-        trail = await trail_of(history, *place)
-        assert trail is not None
+        trail = await trail_of(*place, str(first), history.look)
         assert (trail.state, [life.state for life in trail.before]) == ("accepted", ["failed"])
         assert await judged(Answer(Attempt.SUCCEEDED)) == ("committed", "processed", 1, "")
 
