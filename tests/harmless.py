@@ -48,7 +48,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "if back and self._ready and (back[-1].position >= self._ready[0].position):",
     ): "a window has each position once",
     (
-        "simulator/storage/complete.py",
+        "simulator/storage/tables.py",
         "_see_that_none_lies_between(db, before + 1, first - 1)",
         "_see_that_none_lies_between(db, before + 2, first - 1)",
     ): "positions begin at 1, so nothing was ever put there",

@@ -20,7 +20,6 @@ from mqproto.simulator.storage.checksums import (
     row_checksum,
     whole_rows,
 )
-from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
 from mqproto.simulator.storage.posted import PostedTable
 from mqproto.simulator.storage.recent import RecentRows, RecentStates
@@ -41,6 +40,7 @@ from mqproto.simulator.storage.tables import (
     UPSERT_OUTGOING,
     UPSERT_QUEUE,
     MessageTable,
+    see_that_all_is_there,
 )
 from mqproto.simulator.storage.witnesses.life import NOWHERE, Home
 from mqproto.simulator.storage.witnesses.sqlitelog import (

@@ -15,8 +15,8 @@ from mqproto.simulator.base.storeerrors import ADVICE, StoreError, explained, re
 from mqproto.simulator.storage.base import Mark, StoreTables
 from mqproto.simulator.storage.care.repair import brought
 from mqproto.simulator.storage.care.salvage import Salvage, salvaged
-from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.tables import see_that_all_is_there
 from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {

@@ -25,13 +25,12 @@ from mqproto.simulator.storage.care.hurtsegment import HurtSegment
 from mqproto.simulator.storage.care.logged import Logged
 from mqproto.simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, log_at, opened
 from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
-from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.contents import made_outcome
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.posted import COLUMNS, made_posted
 from mqproto.simulator.storage.recent import RecentPosted, changed
 from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
-from mqproto.simulator.storage.tables import APPLICATION_ID, BEFORE, LAYOUT, keys_of
+from mqproto.simulator.storage.tables import APPLICATION_ID, BEFORE, LAYOUT, keys_of, see_that_all_is_there
 from mqproto.simulator.storage.witnesses.sqlitelog import log_path
 from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness_path
 from mqproto.turn.effects import (

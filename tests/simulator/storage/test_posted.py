@@ -15,9 +15,8 @@ from mqproto.simulator.storage.care.adopt import accept_lost_ids
 from mqproto.simulator.storage.care.backup import back_up
 from mqproto.simulator.storage.care.repair import repair
 from mqproto.simulator.storage.care.salvage import salvaged
-from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import SYSTEM_FILES
-from mqproto.simulator.storage.tables import BEFORE
+from mqproto.simulator.storage.tables import BEFORE, see_that_all_is_there
 from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedChange, PostedRow, Writes
 from tests.simulator.storage.batches import NODE, QUEUES, TINY, one, posted
 
