@@ -32,7 +32,7 @@ LINES: Final = {
     "mqproto/bodies": 1_600,
     "mqproto/edge": 400,
     "mqproto/formatname": 700,
-    "mqproto/manager": 4_250,
+    "mqproto/manager": 4_300,
     "mqproto/messages": 300,
     "mqproto/neighbours": 2_000,
     "mqproto/queues": 1_150,
@@ -41,34 +41,34 @@ LINES: Final = {
     "mqproto/session": 750,
     "mqproto/testing": 750,
     "mqproto/transfer": 1_450,
-    "mqproto/turn": 950,
+    "mqproto/turn": 1_050,
     "mqproto/wire": 4_250,
     "pyspark_mqproto/.": 50,
     "simulator/.": 0,
-    "simulator/base": 2_350,
+    "simulator/base": 2_400,
     "simulator/cli": 2_650,
-    "simulator/client": 3_050,
+    "simulator/client": 2_950,
     "simulator/command": 2_500,
     "simulator/console": 2_400,
-    "simulator/edges": 7_850,
+    "simulator/edges": 7_650,
     "simulator/fuzz": 5_650,
-    "simulator/node": 3_850,
+    "simulator/node": 4_100,
     "simulator/replay": 1_500,
     "simulator/rig": 4_100,
     "simulator/security": 400,
-    "simulator/storage": 4_300,
+    "simulator/storage": 4_550,
     "simulator/testing": 300,
     "simulator/topology": 1_800,
     "simulator/world": 6_350,
     "tests/.": 5_000,
     "tests/base": 350,
-    "tests/bench": 3_850,
+    "tests/bench": 3_900,
     "tests/bodies": 1_300,
     "tests/captures": 21_300,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
-    "tests/manager": 7_000,
+    "tests/manager": 7_150,
     "tests/messages": 750,
     "tests/neighbours": 2_400,
     "tests/plants": 1_500,
@@ -76,7 +76,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_900,
+    "tests/simulator": 45_300,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,
@@ -84,13 +84,13 @@ LINES: Final = {
 }
 """The budget of each folder of the second level, in lines of code."""
 TOTALS: Final = {
-    "product": 97_000,
+    "product": 97_500,
     "tests": 106_500,
     "both": 203_500,
 }
 CLASSES: Final = {
     # A face: each of its methods calls the part that does the work.
-    "mqproto/manager/queuemanager.py:QueueManager": 337,
+    "mqproto/manager/queuemanager.py:QueueManager": 344,
 }
 """The classes of more than 300 lines of code, each with its number of lines and the reason why it is not split.
 
@@ -101,9 +101,9 @@ FUNCTIONS: Final = {
     "captures/pipeline/run/job.py:analyse": 103,
     # An argument for each field that a sender chooses, and the same fields again where the headers are made.
     "mqproto/wire/messages.py:user_message": 84,
-    # These two declare a command: their signatures are what a user may type, and take 77 and 43 lines.
+    # These two declare a command: their signatures are what a user may type, and take 77 and 48 lines.
     "simulator/cli/commands.py:send": 121,
-    "simulator/cli/node.py:node": 80,
+    "simulator/cli/node.py:node": 90,
 }
 """The functions of more than 60 lines of code, each with its number of lines and the reason why it is not split.
 
@@ -127,7 +127,7 @@ WORDS: Final = {
     "captures/README.md": 400,
     "captures/pipeline/README.md": 400,
     "docs": 200,
-    "docs/how-to": 27_400,
+    "docs/how-to": 27_700,
     "docs/reference": 3_400,
     "docs/start": 800,
     "docs/why": 5_100,

@@ -126,16 +126,16 @@ def node(
         capture=capture,
         front=front,
     )
+    check = partial(
+        check_node, *meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics
+    )
+    start = partial(serve, run, name, log, supervised=supervised)
+    return Program(partial(_each, check, check_front), partial(_each, check_front, start))
 
-    def check() -> None:
-        check_node(*meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics)
-        check_front()
 
-    def start() -> None:
-        check_front()
-        serve(run, name, log, supervised=supervised)
-
-    return Program(check, start)
+def _each(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        step()
 
 
 def _front(place: Place, name: str) -> tuple[Callable[[], None], HttpFront | None]:

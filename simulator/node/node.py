@@ -142,12 +142,9 @@ class RunningNode:
         together: Together | None = None,
     ) -> None:
         node = directory.node
-        self._directory = directory
-        self._store = store
-        self._log = log
+        self._directory, self._store, self._log = directory, store, log
         self._together = together or Together()
-        self._clock = clock
-        self._recording = recording
+        self._clock, self._recording = clock, recording
         self._repeats = Repeats(directory.routes.is_declared)
         self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._fullness = Fullness(store)
@@ -157,8 +154,7 @@ class RunningNode:
         self._stopping = False
         self.stopping = trio.Event()
         """Set when the node is to stop. A front beside it answers what it has taken before the node does."""
-        self.has_front = False
-        self.front_url = ""
+        self.has_front, self.front_url = False, ""
         state = store.load()
         state.dice = secrets.randbits(32)
         self.core = self._restored(state, guard, is_traced=tracer is not None)
