@@ -26,7 +26,7 @@ LARGE_BYTES: Final = 2**18
 PAUSE: Final = 5
 """For how many times as long as a large posted message takes, the next one waits.
 
-It costs some three times as much again when it is received, and moves from the log to the tables.
+It costs about three times as much again when it is received, and moves from the log to the tables.
 """
 OTHERS_S: Final = 0.1
 """For how long, in seconds, large posted messages leave time to others after these have fed something."""
