@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import itemgetter
@@ -30,15 +30,11 @@ LOOK_COUNT: Final = 8_192
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
     """Return captures, each with the path of its first file.
 
-    The files of a series become one capture, wherever they are listed. A file that is named twice is read twice, as two
-    captures.
+    The files of a series become one capture, wherever they are listed.
     """
-    times: Counter[str] = Counter()
-    found: dict[tuple[str, int], list[tuple[str, Iterator[Frame]]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, Iterator[Frame]]]] = defaultdict(list)
     for path, frames in files:
-        whole = os.path.abspath(path)
-        found[series_name(whole), times[whole]].append((path, frames))
-        times[whole] += 1
+        found[series_name(os.path.abspath(path))].append((path, frames))
     return [some[0] if len(some) == 1 else (some[0][0], _in_succession(some)) for some in found.values()]
 
 

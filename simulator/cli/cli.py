@@ -148,11 +148,14 @@ def demo(
 
     screen = ProgressScreen(quiet=as_json)
     if edges:
+        from mqproto.simulator.edges.history.databases import engine_for, parsed
         from mqproto.simulator.rig.validation.demo import run_edges_demo
         from mqproto.simulator.rig.validation.report import show
 
         if source or capture:
             raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
+        if history:
+            engine_for(parsed(history))
         run = partial(run_edges_demo, count or 2_000, seed, history=history, rough=rough, screen=screen)
         return Printout.of(run_task(run), show).show(as_json=as_json)
     from mqproto.simulator.rig import demo

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mqproto.base.errors import UsageError
@@ -66,7 +70,7 @@ def decode(
         )
     if body_text:
         raise UsageError("--body-text is for the tables of --tables; --json has what bodies say by itself")
-    source, *others = sources
+    source, *others = _once(sources)
     opened = captured.open_capture(source)
     if isinstance(opened, captured.Opened):
         return captured.run([opened, *(captured.open_other(other) for other in others)], options)
@@ -81,6 +85,19 @@ def decode(
     if others:
         raise UsageError("packets come one by one: name several captures, or one FILE, HEX or -")
     return packets(source, opened, options.limit or PACKETS_LIMIT, keys, as_json=options.as_json)
+
+
+def _once(sources: list[str]) -> Iterator[str]:
+    """Yield the sources; a file that is named again is left out, so that nothing counts twice."""
+    known = set[tuple[int, int]]()
+    for source in sources:
+        with suppress(OSError, ValueError):
+            file = os.stat(source)
+            if stat.S_ISREG(file.st_mode) and (file.st_dev, file.st_ino) in known:
+                complain(f"{quoted(source)} is named twice; it is read once")
+                continue
+            known.add((file.st_dev, file.st_ino))
+        yield source
 
 
 def packets(

@@ -557,4 +557,6 @@ def _convert(table: object, kind: type[Entry], where: str) -> Entry:
     except msgspec.ValidationError as error:
         # msgspec says: Expected `int`, got `str` - at `$.id`
         reason, _, key = str(error).replace("`", "").partition(" - at $")
+        if not where and reason == "Expected array, got object":
+            raise TopologyError(f"{key[1:]}: there may be several; begin each with [[{key[1:]}]]") from None
         raise TopologyError(f"{where}{key}: {reason[0].lower()}{reason[1:]}".lstrip(".:")) from None

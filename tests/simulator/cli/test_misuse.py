@@ -16,6 +16,7 @@ from tests.simulator.typed import in_process, mqproto
 TYPED: Final = r"""
 send q -b x --count 0                           => '--count' / '-c': must be greater than or equal to 1
 send q -b x --count many                        => '--count' / '-c': must be a valid integer;
+demo --edges --history bogus://x                => no document history is kept in bogus: its URL is
 send q --cont 3                                 => No such option: --cont (Possible options: --count
 send q --body                                   => '--body' requires an argument; see mqproto send --help
 send q -b x --priority 8                        => '--priority'

@@ -12,6 +12,7 @@ from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.wire import encode_packet, ping_packet
 from tests.captures.files.test_pasted import hexdump_c, xxd
 from tests.captures.test_payload import in_tcp
+from tests.conformance import ROOT
 from tests.examples import a_ping, a_user_message, an_establish_connection
 from tests.simulator.typed import Done, in_process
 from tests.wire.layouts.test_srmp import headers, over_http
@@ -149,3 +150,11 @@ def test_a_packet_with_a_broken_head_is_still_shown_and_so_is_one_behind_other_b
     done = in_process("decode", "-", stdin=b"\0\1some header" + MESSAGE)
     assert headlines(done) == [f"byte 13: express UserMessage, {len(MESSAGE)} bytes"]
     assert done.complaint == "left out: 13 bytes that begin no packet"
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    sample, link = ROOT / "captures/samples/window.pcapng", tmp_path / "again.pcapng"
+    link.symlink_to(sample)
+    done = in_process("decode", sample, link, "--limit", "1")
+    assert done.complaint == f"'{link}' is named twice; it is read once"
+    assert done.out == in_process("decode", link, "--limit", "1").out

@@ -366,6 +366,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         (f"{SMALL}[[link]]\nbetween = ['b', 'a']", "link: 'b' and 'a' are linked already; leave it out"),
         (f"{SMALL}[[link]]\nbetween = ['a', 'a']", "link: 'a' needs no link with itself; leave it out"),
         (f"{SMALL}[[link]]\nbetween = ['a', 'c']", "link: no node is called 'c'; there is a, b"),
+        ("[node.a]\n[link]\nbetween = ['a', 'b']", "link: there may be several; begin each with [[link]]"),
         (f"{SMALL}[[link]]\nbetween = ['a']", "link 2.between: expected array of length 2, got 1"),
         (f"{SMALL}[route.c]\na = 'b'", "route: no node is called 'c'; there is a, b"),
         (f"{SMALL}[route.a]\nc = 'b'", "route.a: no node is called 'c'; there is a, b"),
