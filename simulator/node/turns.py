@@ -175,7 +175,8 @@ class PostedRoom:
 
     def __init__(self, turns: TurnFeed) -> None:
         self._turns = turns
-        self._line = trio.StrictFIFOLock()
+        self._lines = trio.StrictFIFOLock(), trio.StrictFIFOLock()
+        """The lines of short and of large messages: who has a short one does not wait for the pauses of others."""
         self._taken_bytes = self._looked_at = 0
 
     async def take(self, size_bytes: int) -> None:
@@ -184,8 +185,9 @@ class PostedRoom:
         After a wait, there is no checkpoint between the last check and the return either.
         """
         is_large = size_bytes > LARGE_BYTES
-        if self._line.locked() or not self._has_room(is_large):
-            async with self._line:
+        line = self._lines[is_large]
+        if line.locked() or not self._has_room(is_large):
+            async with line:
                 while not self._has_room(is_large):
                     if is_large:
                         await trio.sleep_until(self._turns.large_from_s)

@@ -310,7 +310,7 @@ class GatewayFront:
         if wait_s := posting.full_s(queue):
             raise Refusal(Code.QUEUE_FULL, f"{queue} had no room for a message a while ago", wait_s)
         is_shared = self._shared is not None and bool(handed.key)
-        fingerprint = await _unless_short(handed.draft.body, handed.fingerprint)
+        fingerprint = await _unless_short(handed.draft.body, handed.fingerprint) if handed.key else b""
         submit = partial(
             posting.post,
             queue,

@@ -96,12 +96,10 @@ class PostedMessage:
     own_extension: bool = False
 
     def fingerprint(self) -> bytes:
-        """Return a digest of the content; none for a message without an id.
+        """Return a digest of the content.
 
         The only forwarded header that it covers is Content-Encoding, because a retry has a new trace.
         """
-        if not self.key:
-            return b""
         draft = self.draft
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]

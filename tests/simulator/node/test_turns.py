@@ -127,6 +127,7 @@ async def test_however_many_producers_wait_others_have_each_turn_and_most_of_the
     busy_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: busy_s)
     turns, carried, order, waited = TurnFeed(), Counter[int](), list[int](), list[int]()
+    waited_short = list[int]()
     room = PostedRoom(turns)
 
     async def post(number: int) -> None:
@@ -134,6 +135,12 @@ async def test_however_many_producers_wait_others_have_each_turn_and_most_of_the
         carried[turns.begun] += size_bytes
         order.append(number)
         await turns.count_posted(size_bytes).carried_out()
+
+    async def short() -> None:
+        before = turns.begun
+        await room.take(10)
+        await turns.count_posted(10).carried_out()
+        waited_short.append(turns.begun - before)
 
     async def other() -> None:
         while len(order) < count:
@@ -160,11 +167,14 @@ async def test_however_many_producers_wait_others_have_each_turn_and_most_of_the
             for number in range(count):
                 feeders.start_soon(post, number)
                 await wait_all_tasks_blocked()
+            if size_bytes > TURN_BYTES:
+                feeders.start_soon(short)
         nursery.cancel_scope.cancel()
     assert order == list(range(count)), "they go in the order in which they came"
     assert max(waited) <= 2, "others are in the next turn"
     assert max(carried.values()) < TURN_BYTES + size_bytes
     if size_bytes > TURN_BYTES:
+        assert waited_short[0] <= 8, "who has a short one does not wait for the large ones"
         posts_s = 1e-3 * sum(carried.values()) / TURN_BYTES
         assert trio.current_time() - began_s > PAUSE * posts_s * (count - 1) / count
 
