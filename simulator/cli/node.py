@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,6 +15,7 @@ from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.base.program.output import Program
 from mqproto.simulator.base.program.settings import REHEARSAL, Rehearsal
 from mqproto.simulator.cli.queues import asked_for
+from mqproto.simulator.command.edges import NodeOptions, node_program
 from mqproto.simulator.command.options import (
     ConfigOption,
     DirectoryOption,
@@ -24,11 +24,7 @@ from mqproto.simulator.command.options import (
     only_node,
     place_of,
 )
-from mqproto.simulator.edges.options import TracesOption
-
-if TYPE_CHECKING:
-    from mqproto.simulator.node.node import HttpFront
-    from mqproto.simulator.topology.places import Place
+from mqproto.simulator.edges.options import GatewayOptions, TracesOption
 
 
 def node(
@@ -86,7 +82,6 @@ def node(
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
-    from mqproto.simulator.node.node import check_node, run_node, serve
     from mqproto.simulator.topology.places import Place
 
     if alone and (name or _was_said(context, "topology")):
@@ -114,43 +109,13 @@ def node(
     if traces:
         place = place.with_traces(traces, name)
     if gateway:
-        place = place.with_gateway(gateway, name)
-    check_front, front = _front(place, name)
-    meant = place.topology.with_readers(name, readers, readers_folder), name, place.directory
-    run = partial(
-        run_node,
-        *meant,
-        allow_remote=allow_remote,
-        remote_metrics=remote_metrics,
-        queues=wishes,
-        capture=capture,
-        front=front,
-    )
-    check = partial(
-        check_node, *meant, (log, capture), allow_remote=allow_remote, remote_metrics=remote_metrics
-    )
-    start = partial(serve, run, name, log, supervised=supervised)
-    return Program(partial(_each, check, check_front), partial(_each, check_front, start))
-
-
-def _each(*steps: Callable[[], object]) -> None:
-    for step in steps:
-        step()
-
-
-def _front(place: Place, name: str) -> tuple[Callable[[], None], HttpFront | None]:
-    """Return a check of a node's HTTP front, and the front; None if it has none.
-
-    What a front takes is imported by those alone who want one.
-    """
+        place = place.with_gateway(gateway, name, allow_remote=remote_metrics)
+    place = replace(place, topology=place.topology.with_readers(name, readers, readers_folder))
     table = place.topology.nodes[name].gateway
-    if table is None:
-        return lambda: None, None
-    from mqproto.simulator.edges.gateway.run import check, run_gateway
-    from mqproto.simulator.edges.options import GatewayOptions
-
-    options = GatewayOptions.of(place, name, table)
-    return partial(check, options), partial(run_gateway, options)
+    options = NodeOptions(allow_remote, remote_metrics, wishes, capture, log, supervised)
+    return node_program(
+        place, name, None if table is None else GatewayOptions.of(place, name, table), options
+    )
 
 
 def _was_said(context: typer.Context, name: str) -> bool:

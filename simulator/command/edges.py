@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from mqproto.simulator.base.program.declared import ARGUMENT
 from mqproto.simulator.base.program.output import Program, end_with_input, run_task
@@ -14,6 +16,7 @@ from mqproto.simulator.command.options import ConfigOption
 from mqproto.simulator.edges.options import GatewayOptions, SupervisedOption, TriggerOptions
 
 if TYPE_CHECKING:
+    from mqproto.simulator.node.control import QueueWish
     from mqproto.simulator.topology.places import Place
 
 
@@ -29,27 +32,53 @@ def gateway(
 
     A repeated request gets the same id, and its message is dropped. /openapi.json describes all requests and answers.
     """
-    from mqproto.simulator.edges.gateway.run import check, run_gateway
-    from mqproto.simulator.node.node import run_node, serve
-    from mqproto.simulator.topology import places
-
     place = options.place
     name = place.topology.node_named(options.node).name
+    remote, log = options.allow_remote, place.directory / f"{name}.log"
+    return node_program(place, name, options, NodeOptions(remote, remote, log=log, supervised=supervised))
+
+
+class NodeOptions(NamedTuple):
+    """How to run a node: see `run_node` and `serve`."""
+
+    allow_remote: bool
+    remote_metrics: bool
+    queues: Sequence[QueueWish] = ()
+    capture: Path | None = None
+    log: Path | None = None
+    supervised: bool = False
+
+
+def node_program(place: Place, name: str, gateway: GatewayOptions | None, options: NodeOptions) -> Program:
+    """Return the program that runs a node, with an HTTP front if there are options for one."""
+    from mqproto.simulator.node.node import check_node, run_node, serve
+    from mqproto.simulator.topology import places
+
+    meant = place.topology, name, place.directory
+    remote, remote_metrics, queues, capture, log, supervised = options
+    # The folder of the stores is made if it is not there.
+    files = [file for file in (log, capture) if file is not None and file.parent != place.directory]
     run = partial(
-        run_node,
-        place.topology,
-        name,
-        place.directory,
-        allow_remote=options.allow_remote,
-        front=partial(run_gateway, options),
+        run_node, *meant, allow_remote=remote, remote_metrics=remote_metrics, queues=queues, capture=capture
     )
+    # What a front takes is imported by those alone who want one.
+    if gateway is not None:
+        from mqproto.simulator.edges.gateway.run import check, run_gateway
+
+        run = partial(run, front=partial(run_gateway, gateway))
+
+    def checked() -> None:
+        check_node(*meant, files, allow_remote=remote, remote_metrics=remote_metrics)
+        if gateway is not None:
+            check(gateway)
 
     def start() -> None:
-        check(options)  # Otherwise its node would have started.
+        if gateway is not None:
+            check(gateway)  # Otherwise its node would have started.
         places.make(place.directory)
-        serve(run, name, place.directory / f"{name}.log", supervised=supervised)
+        serve(run, name, log, supervised=supervised)
 
-    return Program(partial(check, options), start)
+    return Program(checked, start)
 
 
 def trigger(

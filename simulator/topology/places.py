@@ -74,10 +74,11 @@ class Place:
         """Return the place in which all nodes listen at free ports of 127.0.0.1."""
         return replace(self, topology=self.topology.with_free_ports())
 
-    def with_gateway(self, address: str, name: str) -> Place:
-        """Return the place in which a node takes messages over HTTP at this address."""
-        table = self.topology.nodes[name].gateway or {}
-        node = replace(self.topology.nodes[name], gateway={**table, "listen": address})
+    def with_gateway(self, address: str, name: str, *, allow_remote: bool) -> Place:
+        """Return the place in which a node takes messages over HTTP at this address, which may be beyond loopback."""
+        remote = {"allow_remote": True} if allow_remote else {}
+        table = {**(self.topology.nodes[name].gateway or {}), **remote, "listen": address}
+        node = replace(self.topology.nodes[name], gateway=table)
         return replace(self, topology=self.topology.with_node(node))
 
     def with_metrics(self, address: str, name: str = "") -> Place:

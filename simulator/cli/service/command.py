@@ -24,6 +24,12 @@ from mqproto.simulator.console.command import console
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """The commands that take their settings from a file."""
 
+GATEWAY: Final = (
+    "a gateway is a part of its node's service: run systemctl disable --now mqproto-gateway, write gateway = "
+    "'HOST:PORT' into [node] of the settings, or its options into [node.NAME.gateway] of the topology, and restart the "
+    "node"
+)
+
 service = Commands(help="Run mqproto as a service, with a unit for systemd.")
 config = Commands(help="Check the file that has the settings of the node, gateway, trigger and console.")
 
@@ -49,6 +55,8 @@ def install(
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
     """
+    if kind == "gateway":
+        raise UsageError(GATEWAY)
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is not a service: type one of {', '.join(KINDS)}")
     if any(letter.isspace() or letter == "%" for letter in user) or not user:

@@ -32,13 +32,12 @@ class Kind(NamedTuple):
 NETWORK: Final = "network-online.target"
 KINDS: Final = {
     "node": Kind("queue manager", "15min", NETWORK),
-    "gateway": Kind("queue manager with HTTP", "15min", NETWORK),
     "trigger": Kind("trigger", "infinity", f"{NETWORK} mqproto-node.service"),
 }
 """The services, keyed by the name of their command.
 
-A node reads its store before it is ready, and so does a gateway, which is a node. A trigger waits for its node and, if
-it stands by for another trigger, for its turn.
+A node reads its store before it is ready; a gateway is a part of its node. A trigger waits for its node and, if it
+stands by for another trigger, for its turn.
 """
 
 HARDENED: Final = """\

@@ -107,7 +107,12 @@ def test_a_node_tells_how_it_is_and_begins_again_with_other_settings(
         assert node.stderr is not None
         complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
         assert "no such setting is known; did you mean 'queue'?; nothing has changed" in complaint
-        for refused in ('queue = ["x:foo"]', 'metrics = "0.0.0.0"', f'log = "{tmp_path}/none/log"'):
+        for refused in (
+            'queue = ["x:foo"]',
+            'metrics = "0.0.0.0"',
+            'gateway = "0.0.0.0:0"',
+            f'log = "{tmp_path}/none/log"',
+        ):
             write(refused)
             node.send_signal(signal.SIGHUP)
             complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
@@ -208,7 +213,8 @@ async def test_a_gateway_and_a_trigger_refuse_settings_with_which_they_would_not
 ) -> None:
     file, settings = tmp_path / "desk.toml", tmp_path / "mqproto.toml"
     topology = parse(TOPOLOGY, "desk.toml").with_free_ports()
-    file.write_text(TOPOLOGY)
+    address = written_address(*topology.nodes["desk"].address)
+    file.write_text(TOPOLOGY.replace("[node.desk]\n", f'[node.desk]\naddress = "{address}"\n'))
     refused = {
         "gateway": (
             'node = "desk"\nlisten = "127.0.0.1:0"\n',
@@ -241,7 +247,7 @@ async def test_a_gateway_and_a_trigger_refuse_settings_with_which_they_would_not
             manager.until("RELOADING=1")
             manager.until("READY=1")
 
-    reload("gateway", *refused["gateway"])
+    await trio.to_thread.run_sync(reload, "gateway", *refused["gateway"])
     async with running(topology, "desk", tmp_path):
         await trio.to_thread.run_sync(reload, "trigger", *refused["trigger"])
 
@@ -294,8 +300,9 @@ def test_there_is_no_unit_for_settings_that_are_not_in_the_file(tmp_path: Path) 
 
 def test_there_is_no_unit_for_what_is_no_service() -> None:
     assert in_process("service", "install", "demo").complaint == (
-        "'demo' is not a service: type one of node, gateway, trigger"
+        "'demo' is not a service: type one of node, trigger"
     )
+    assert "systemctl disable --now mqproto-gateway" in in_process("service", "install", "gateway").complaint
     for nothing in ("", "#billing"):
         done = in_process("service", "install", "node", "--config", nothing)
         assert (done.status, done.out) == (2, "")
