@@ -3,6 +3,7 @@
 ```toml
 name = "pair"                                   # by default the file's name
 description = "Two queue managers."
+producers_stay = true                           # each keeps to one gateway, so gateways need not share their ids
 
 [node.sender]                                   # optional: guid, address = "host:port"; and ping = "host:port" if
                                                 # the node does not answer Pings at UDP port 3527
@@ -150,6 +151,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 class _File(msgspec.Struct):
     name: str = ""
     description: str = ""
+    producers_stay: bool = False
     node: dict[str, Any] = {}
     link: list[Table] = []
     route: dict[str, dict[str, str]] = {}
@@ -313,6 +315,7 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
     return Topology(
         name=name,
         description=top.description,
+        producers_stay=top.producers_stay,
         strangers=_strangers(_convert(top.strangers, _Strangers, "strangers")),
         nodes={
             node: _node(name, number, node, _convert(entry, _Node, f"node.{node}"), top.settings, folder)

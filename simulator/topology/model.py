@@ -129,6 +129,7 @@ class Topology:
     routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     description: str = ""
+    producers_stay: bool = False
     strangers: Strangers = Strangers()
     sites: tuple[Site, ...] = ()
     routing_links: tuple[RoutingLink, ...] = ()

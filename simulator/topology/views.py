@@ -55,7 +55,9 @@ def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = Ma
 
 def _lines(topology: Topology, remarks: Remarks, *, is_brief: bool) -> Iterator[str]:
     description = None if is_brief and not topology.description else topology.description
-    yield from _entries(name=topology.name, description=description)
+    yield from _entries(
+        name=topology.name, description=description, producers_stay=topology.producers_stay or None
+    )
     if not is_brief or topology.strangers != Strangers():
         yield from _table("[strangers]", hear=topology.strangers.hear, call=topology.strangers.call)
     for node in topology.nodes.values():

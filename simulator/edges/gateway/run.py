@@ -141,6 +141,7 @@ def _prepared(
     Raises:
         UsageError: an option is not valid.
     """
+    _see_that_ids_are_shared(options, name)
     names = QueueNames(options.place, name, lambda: node.topology if node else options.place.topology)
     return _GatewayParts(
         names,
@@ -150,6 +151,28 @@ def _prepared(
         read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None,
         checked_collector(options.traces) if options.traces else "",
     )
+
+
+def _see_that_ids_are_shared(options: GatewayOptions, name: str) -> None:
+    """Check that no other node has a gateway at which this one's ids are unknown, unless producers keep to one.
+
+    Raises:
+        UsageError: one has.
+    """
+    topology = options.place.topology
+    others = [
+        node.name
+        for node in topology.nodes.values()
+        if node.name != name
+        and node.gateway is not None
+        and not options.history == node.gateway.get("history", "") != ""
+    ]
+    if others and not topology.producers_stay:
+        raise UsageError(
+            f"{name} and {', '.join(others)} take messages over HTTP and do not share their ids, so a message that is "
+            "posted to one and again to another arrives twice: give them one history, or, if each producer keeps to "
+            "one of them, write producers_stay = true into the topology"
+        )
 
 
 def check(options: GatewayOptions) -> None:
@@ -204,7 +227,8 @@ def _monitored(
 
 def _tell_started(log: FilteringBoundLogger, options: GatewayOptions, port: int, lacks_s: int) -> None:
     host, _ = options.address
-    log.info("gateway-started", address=f"{host}:{port}")
+    ids = "of this node" if not options.history else "shared"
+    log.info("gateway-started", address=f"{host}:{port}", ids=ids)
     if lacks_s:
         before = datetime.fromtimestamp(lacks_s, UTC).isoformat()
         log.warning("ids-unknown", before=before, advice="a message with an id of before is new")

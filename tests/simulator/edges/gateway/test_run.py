@@ -8,7 +8,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
 from mqproto.simulator.edges.gateway.run import check, run_gateway
 from mqproto.simulator.edges.options import GatewayOptions
-from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology import Topology, parse
 from mqproto.simulator.topology.places import Place
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
@@ -276,3 +276,27 @@ async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: 
                 UsageError, match="is taken by another program; stop it or name another with --l"
             ):
                 await run_gateway(options, node)
+
+
+@pytest.mark.parametrize(
+    ("options", "of_other", "stay", "is_refused"),
+    [
+        ({}, 'listen = "127.0.0.1:0"', False, True),
+        ({}, 'listen = "127.0.0.1:0"', True, False),
+        ({}, "", False, False),
+        ({}, 'history = "sqlite:///x"', False, True),
+        ({"history": "sqlite:///x"}, "", False, False),
+        ({"history": "sqlite:///x"}, 'history = "sqlite:///x"', False, False),
+        ({"history": "sqlite:///x"}, 'history = "sqlite:///y"', False, True),
+    ],
+)
+def test_two_gateways_share_their_ids_or_it_is_said_that_producers_keep_to_one(
+    tmp_path: Path, options: dict[str, str], of_other: str, stay: bool, is_refused: bool
+) -> None:
+    other = f"[node.b.gateway]\n{of_other}\n" if of_other else ""
+    topology = parse(f"producers_stay = {str(stay).lower()}\n[node.a]\n[node.b]\n{other}", "x.toml")
+    refusal = (
+        pytest.raises(UsageError, match="a and b take messages over HTTP") if is_refused else nullcontext()
+    )
+    with refusal:
+        check(options_for(topology, tmp_path, node="a", **options))
