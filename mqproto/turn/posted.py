@@ -64,7 +64,7 @@ class PostedMessages:
 
     Such a message may be sent again, here or elsewhere, and is another message then, with the same address. Of one that
     is sent here, a row without queue and id has the end. Of one that is sent elsewhere, a row is made when it has
-    ended: without queue, and with its identifier for an id.
+    ended: without queue, and with its identifier for an id. Both are owed, as somebody may be told about each life.
     """
 
     def __init__(self, desk: Desk, state: StoredState, now: Moment, next_number: Callable[[], int]) -> None:
@@ -102,7 +102,7 @@ class PostedMessages:
         """
         again = [ordinal for ordinal, admin_queue in messages if admin_queue == self.address]
         if again:
-            self.keep([PostedRow(0, "", "", b"", b"", 0)] * len(again), again, now)
+            self.keep([PostedRow(0, "", "", b"", b"", 0, owed=True)] * len(again), again, now)
 
     def _put(self, rows: Iterable[PostedRow]) -> None:
         writes = self._desk.writes.urgent()
@@ -140,7 +140,9 @@ class PostedMessages:
             self._desk.writes.urgent().changes.append(PostedChange(message_id, now_s, message_class, ended_s))
             return
         name = f"{guid_text(source)}\\{message_id}"
-        self._put([PostedRow(self._next_number(), "", name, b"", b"", now_s, message_class, ended_s)])
+        self._put(
+            [PostedRow(self._next_number(), "", name, b"", b"", now_s, message_class, ended_s, owed=True)]
+        )
 
     def stop(self) -> None:
         """Keep the time, so that programs of short life age their messages, too."""

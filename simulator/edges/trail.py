@@ -1,10 +1,10 @@
-"""The outcome of a message that a gateway has accepted, as far as the gateway's history knows it."""
+"""The outcome of a message that a gateway has accepted, by its row and by what the history of the triggers says."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -13,9 +13,6 @@ from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import UNKNOWN, Record
 from mqproto.turn.effects import PostedRow
 from mqproto.wire import MessageClass
-
-if TYPE_CHECKING:
-    pass
 
 
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
@@ -108,48 +105,50 @@ CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"
 """The scope, in the history, of Lives. The keys are the identifiers that the messages had in these lives."""
 LIFE: Final = msgspec.json.Decoder(Life)
+BEFORE: Final = "before"
+"""The scope, in the history, of the identifiers that messages had in their lives before.
+
+The keys are the identifiers of the lives after them.
+"""
 LIVES_LIMIT: Final = 100
 """The maximum number of a message's lives that are followed."""
 
 
 async def trail_of(
-    queue: str,
-    key: str,
+    row: PostedRow,
     message: str,
     look: Callable[[str, str], Awaitable[Record]],
-    end_of: Callable[[str], PostedRow | None] = lambda name: None,
+    end_of: Callable[[str], PostedRow | None],
     *,
-    is_alone: bool = False,
+    of: str = "",
 ) -> Trail:
-    r"""Return the trail of a message that was accepted.
+    """Return the trail of a posted message.
 
     Args:
-        queue: the message's queue, such as `destination\orders`.
-        key: the producer's id; empty for none.
         message: its identifier.
         look: returns what the history of the triggers has under a scope and a key.
         end_of: returns the row with the end of a message, given its identifier.
-        is_alone: whether to report the life with this identifier, rather than the current one and those before.
-
-    Raises:
-        HistoryError: the history is not available.
+        of: the identifier of the last life to report; by default, that of the current life.
     """
-    known = Evidence(queue, key, [message])
+    known = Evidence(row.queue, row.key, [message])
     for name in known.names:
         lived(known, name, await look(LIVES, name))
-    called_as = await look(f"trigger/{queue}", key) if key else UNKNOWN
+    called_as = await look(f"trigger/{row.queue}", row.key) if row.key else UNKNOWN
     if not called_as.attempts:  # A message with an extension of its own goes without the producer's id.
-        called_as = await look(f"trigger/{queue}", known.names[-1])
+        called_as = await look(f"trigger/{row.queue}", known.names[-1])
     if called_as.attempts and known.names[-1] in known.lives:
         known.sent_again("")
     called(known, called_as)
     for name in filter(None, known.names):
-        if (end := end_of(name)) is not None and end.message_class:
+        end = row if name == message else end_of(name)
+        if end is not None and end.message_class:
             known.ends[name], known.ended_s[name] = MessageClass(end.message_class).name, end.ended_s
         ended(known, name, await look(ENDS, name))  # An operator may have resolved it.
-    lives = [Lived.of(life) for life in lives_of(known)]
-    told, before = (lives[0], []) if is_alone else (lives[-1], lives[:-1])
-    return Trail(key, queue, before, **msgspec.structs.asdict(told))
+    *before, now = map(Lived.of, lives_of(known))
+    if of in known.names[:-1]:
+        at = known.names.index(of)
+        before, now = before[:at], before[at]
+    return Trail(row.key, row.queue, before, **msgspec.structs.asdict(now))
 
 
 # What records of the history say

@@ -101,8 +101,8 @@ class Posting:
         """The number of messages, by queue and by word of TAKEN."""
         self.ends: Counter[str] = Counter()
         """The number of ends, by message class."""
-        self.on_end: Callable[[PostedChange], None] = lambda end: None
-        """Called with each end once it is on disk."""
+        self.on_end: Callable[[int], None] = lambda message_id: None
+        """Called with the number of each row that has got its end, once that is on disk."""
         self._manager = guid_text(directory.node.guid)
         self.address = self._posted.address
         self._fed: dict[tuple[str, str], _Fed] = {}
@@ -290,13 +290,15 @@ class Posting:
                 self._whole.append(("accepted", facts))
             if row.key:
                 self._fed.pop((row.queue, row.key), None)
+            if row.message_class:
+                self.on_end(row.message_id)
         for end in changes:
             if not end.message_class:
                 continue
             self.ends[MessageClass(end.message_class).name] += 1
             if end.message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
                 self._is_full(end.message_id)
-            self.on_end(end)
+            self.on_end(end.message_id)
 
     def _is_full(self, message_id: int) -> None:
         with suppress(DamageError):

@@ -32,6 +32,7 @@ from mqproto.simulator.topology import DeclaredQueue, Node, Topology, TopologyEr
 from mqproto.simulator.topology.resolve import ResolvedName, elsewhere, is_bare
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
+from mqproto.wire.messages import POSTED_QUEUE
 
 KNOWN_LIMIT: Final = 1_000
 """The maximum number of names in the cache; each spelling that people use counts as one."""
@@ -167,6 +168,8 @@ class NodeDirectory:
         raise UsageError(f"{text} is not at {self.node.name}: a dead letter stays where its message was sent")
 
     def _sendable_name(self, text: str) -> str:
+        if text == str(PrivateName(self.node.guid, POSTED_QUEUE)):
+            return text  # An address without a queue: a message that was posted here is sent again.
         name = self._elsewhere(text)
         return str(self._sendable(text).format_name if name is None else name)
 

@@ -145,7 +145,7 @@ def test_the_end_of_one_that_was_sent_again_elsewhere_is_under_its_identifier() 
     writes = desk.writes.take(START)
     assert writes is not None
     name = f"{guid_text(guid_of('b'))}\\1"
-    assert writes.posted == [PostedRow(7, "", name, b"", b"", 1, MessageClass.ACK_RECEIVE, 9)]
+    assert writes.posted == [PostedRow(7, "", name, b"", b"", 1, MessageClass.ACK_RECEIVE, 9, owed=True)]
 
 
 def test_one_that_is_sent_again_here_has_a_row_for_its_end() -> None:

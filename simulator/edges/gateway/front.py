@@ -348,8 +348,7 @@ class GatewayFront:
                 f"no message with the id {given} is known for {queue.name}: none was accepted, or its id is forgotten",
             )
         posting = self._node.posting
-        message = posting.named(row.message_id)
-        trail = await trail_of(row.queue, row.key, message, self._look, posting.end_of)
+        trail = await trail_of(row, posting.named(row.message_id), self._look, posting.end_of)
         return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=given)))
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:

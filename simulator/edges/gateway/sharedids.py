@@ -58,7 +58,7 @@ class SharedIds:
             HistoryError: the history is not available.
         """
         for row in self._posting.owed():
-            if row.key:
+            if row.queue and row.key:
                 await self._finish(row)
         for queue in queues:
             scope = GATEWAY + queue.name

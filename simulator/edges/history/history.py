@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from secrets import randbits
@@ -232,16 +232,6 @@ class DocumentHistory:
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
-
-    async def finish_all(self, scope: str, ended: Iterable[tuple[str, Attempt, bytes]]) -> None:
-        """Record the ends of documents that were not begun. Each is given as key, attempt and outcome, as for `finish`.
-
-        Up to BATCH_LIMIT documents share one transaction.
-        """
-        calls = [Finish(scope, key, 0, ENTRY_AFTER[attempt], outcome) for key, attempt, outcome in ended]
-        for call in calls:
-            _check(scope, call.key)
-        await self._ask_all(calls)
 
     async def reopen(self, scope: str, key: str, origin: str = "") -> None:
         """Make a started or failed document absent, because an operator wants it to be processed.

@@ -1,11 +1,11 @@
 """The outbox of hooks: reports to URLs, which are kept until the URLs have answered.
 
-    armed ──── its end is known ────► due ──── the URL has answered ────► told
-                                       │
-                                       └──── the URL never does ────► given up
+    due ──── the URL has answered ────► told
+     │
+     └──── the URL never does ────► given up
 
-A report about an end that is already known is due from the beginning. Delivered and abandoned reports are kept as long
-as documents are. So each end is reported only once, even if several programs notice it.
+Delivered and abandoned reports are kept as long as documents are. So each end is reported only once, even if several
+programs notice it. Gateways of before had reports whose ends were not known yet, which are `armed`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hook(NamedTuple):
 
     id: identifies the end that is reported, and is the same in each attempt.
     sender: the program that sends the report or, if only a leader may send it, that leader's scope (leaders.py).
-    body: the content of the report; while armed, the facts that are known so far.
+    body: the content of the report.
     """
 
     id: str
@@ -65,9 +65,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """Report the end of a message, or prepare the report if the end is not yet known.
-
-    The report of an end is made only once and is never changed. A prepared report becomes that report.
+    """Report the end of a message. The report of an end is made only once and is never changed.
 
     epoch: the epoch of the leader that reports; 0 for none.
     """
@@ -148,11 +146,7 @@ def _found(*conditions: ColumnElement[bool]) -> Select[str, str, str, bytes, int
 def _tell(db: Connection, hook: Hook, now_s: float, changed: dict[str, float]) -> None:
     insertion = sqlite.insert(hooks) if db.dialect.name == "sqlite" else postgresql.insert(hooks)
     row = {**hook._asdict(), "state": str(hook.state), "due_s": now_s, **changed}
-    is_known = and_(hooks.c.state == State.ARMED, insertion.excluded.state == State.DUE)
-    changes = {name: insertion.excluded[name] for name in ("state", "body", "due_s", *changed)}
-    db.execute(
-        insertion.values(row).on_conflict_do_update(index_elements=["id"], set_=changes, where=is_known)
-    )
+    db.execute(insertion.values(row).on_conflict_do_nothing())
 
 
 def _attempted(db: Connection, call: Attempted, now_s: float, changed: dict[str, float]) -> None:

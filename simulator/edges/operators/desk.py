@@ -23,9 +23,8 @@ from mqproto.simulator.edges.history.history import DocumentHistory, open_histor
 from mqproto.simulator.edges.operators.deeds import facts_of, note_down, returned
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter, lies_as
 from mqproto.simulator.edges.operators.reading import failed_in
-from mqproto.simulator.edges.trail import ENDS, LIVES, Confirmation, Life
+from mqproto.simulator.edges.trail import BEFORE, ENDS, LIVES, Confirmation, Life
 from mqproto.simulator.edges.trigger.errorcopy import original_of
-from mqproto.simulator.edges.trigger.telling import live_on
 from mqproto.simulator.node.control import BATCH_LIMIT
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
@@ -93,7 +92,7 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
     """Store the outcome of a message's life, which is about to end or, if `again` is given, has ended.
 
-    If `again` is given, a URL that waited for a report about the message's end now waits for the end of the next life.
+    If `again` is given, the gateway that has a URL for the message's end finds the message by its next life, too.
 
     Args:
         again: the new identifier of the message; empty if it is not known yet.
@@ -105,7 +104,7 @@ async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: st
     attempt = Attempt.SUCCEEDED if again else Attempt.FAILED_FOR_GOOD
     await documents.finish(LIVES, failure.id, attempt, msgspec.json.encode(life))
     if again:
-        await live_on(documents, failure.id, again, failure.queue, failure.key)
+        await documents.finish(BEFORE, again, Attempt.SUCCEEDED, failure.id.encode())
 
 
 async def send_back(

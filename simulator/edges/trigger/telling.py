@@ -1,15 +1,8 @@
 """Reports over HTTP how messages ended.
 
 A trigger reports the ends of all its messages, and a gateway those that producers ask for. Each report is a `Trail`.
-Before a message leaves its queue, its trail is in the outbox of the document history
-(simulator/edges/history/outbox.py), so it outlives the program that sends it:
-
-    a trigger, with --hook                    a message ends ─────────► due ──► told, or given up
-    a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
-
-The URL that is to get the report is on disk with the message before the message's producer gets 200, and is armed soon
-after. The end may come before the URL is armed; the later of the two events sends the report. When an operator sends a
-message again, the same URL is armed for the end of the message's next life.
+A trigger's is in the outbox of the document history (simulator/edges/history/outbox.py) before its message leaves the
+queue, so it outlives the program that sends it. A gateway's is owed by the row of its message (gateway/callbacks.py).
 
 A report is a JSON object, which is posted once if possible, by the rules for consumers. 200 to 299 means that it is
 delivered; a service code or a problem means that it is given up. After anything else it is posted again, with growing
@@ -34,13 +27,13 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.custody import State
-from mqproto.edge.exactlyonce import Attempt, Entry
+from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, Hook
-from mqproto.simulator.edges.history.outbox import OutboxWork, State as Told
+from mqproto.simulator.edges.history.outbox import OutboxWork
 from mqproto.simulator.edges.httpclient import PORTS, HttpClient, HttpError
 from mqproto.simulator.edges.options import Retries
-from mqproto.simulator.edges.trail import ENDS, Trail, trail_of
+from mqproto.simulator.edges.trail import Trail
 from mqproto.simulator.edges.trigger.callee import (
     Answer,
     Call,
@@ -102,65 +95,9 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
     )
 
 
-class About(msgspec.Struct, frozen=True, array_like=True):
-    """The facts about a message whose end will be reported to a URL.
-
-    key: the key by which the message's trigger knows it.
-    given: the id that the producer gave the message, without the producer's name.
-    """
-
-    queue: str
-    key: str
-    given: str
-
-
 def name_of(message: str) -> str:
     """Return the name under which the outbox has the report to a URL about the end of a message."""
     return f"{message}/ended"
-
-
-def armed(message: str, about: About, url: str, sender: str) -> Hook:
-    """Return the hook that arms a URL for the report about the end of a message."""
-    return Hook(name_of(message), sender, url, msgspec.json.encode(about), state=Told.ARMED)
-
-
-async def tell_end(history: DocumentHistory, message: str) -> bool:
-    """Report the end of a message if the history knows that end and a URL is armed for it.
-
-    Return whether the end was reported.
-
-    Raises:
-        HistoryError: the report may not have been stored.
-    """
-    waiting = await history.hook(name_of(message))
-    if waiting is None or waiting.state != Told.ARMED:
-        return False
-    if (await history.look(ENDS, message)).entry is Entry.ABSENT:
-        return False
-    about = msgspec.json.decode(waiting.body, type=About)
-    trail = await trail_of(about.queue, about.key, message, history.look, is_alone=True)
-    told = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
-    await history.tell(waiting._replace(body=told, state=Told.DUE))
-    return True
-
-
-async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """For a message that was sent again, arm the same URL for the end of the message's next life.
-
-    Args:
-        again: the identifier that the message has in its next life.
-        queue: the message's destination.
-        key: the producer's id; empty for none.
-
-    Raises:
-        HistoryError: the URL could not be recorded for the next life.
-    """
-    if (before := await history.hook(name_of(message))) is not None:
-        # An outbox of before has nothing left of what was told.
-        known = msgspec.json.decode(before.body or b"{}")
-        given = str(known.get("id", key) if isinstance(known, dict) else known[2])
-        await history.tell(armed(again, About(queue, key or again, given), before.url, before.sender))
-        await tell_end(history, again)
 
 
 # Who may be told

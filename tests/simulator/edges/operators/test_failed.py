@@ -30,13 +30,12 @@ from mqproto.simulator.edges.operators.desk import resolve, retry
 from mqproto.simulator.edges.operators.failures import FailureFilter, note_of
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.edges.options import CORRELATION, Policy, Retries
-from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life, trail_of
+from mqproto.simulator.edges.trail import BEFORE, ENDS, LIFE, LIVES, Confirmation, Life, trail_of
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import TriggerEvent, TriggerJudge
 from mqproto.simulator.edges.trigger.leadership import Leadership
-from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place
@@ -299,14 +298,15 @@ async def test_a_producer_learns_that_his_message_was_given_up_and_it_can_be_tri
     """A message that another program receives between two attempts was not given up."""
     named = Envelope(producer_key="order-1").as_extension()
     first = await desk.send("orders", b"1", transactional=True, extension=named)
-    place, received = (r"desk\orders", "order-1"), msgspec.json.encode(Confirmation("ACK_RECEIVE", 7))
+    row = PostedRow(first.ordinal, r"desk\orders", "order-1", b"", b"", 1)
+    received = msgspec.json.encode(Confirmation("ACK_RECEIVE", 7))
     async with open_history(history_url) as history:
 
         async def judged(said: Answer) -> tuple[TriggerEvent, State, int, str]:
             [message] = await desk.peek("orders")
             judge = TriggerJudge(
                 Says(said),
-                Detection(place[0], "desk trigger", history),
+                Detection(row.queue, "desk trigger", history),
                 Breaker(0, Retries(), 1),
                 Leadership().confirm,
                 2,
@@ -315,7 +315,7 @@ async def test_a_producer_learns_that_his_message_was_given_up_and_it_can_be_tri
             )
             ending = await judge.decide(ReceivedMessage(message.packet, -1))
             await history.finish(ENDS, str(message.id), Attempt.SUCCEEDED, received)
-            trail = await trail_of(*place, str(first), history.look)
+            trail = await trail_of(row, str(first), history.look, lambda name: None)
             return ending.waypoint, trail.state, trail.attempts, trail.reason
 
         assert (await judged(answer))[:3] == ("rolled-back", "received", 1)
@@ -323,7 +323,7 @@ async def test_a_producer_learns_that_his_message_was_given_up_and_it_can_be_tri
         await fails(desk, "desk")
         typed = Typed(tmp_path, "desk.toml", DESK)
         assert "1 message sent" in await typed.run("failed", "retry", "order-1", "--history", history_url)
-        trail = await trail_of(*place, str(first), history.look)
+        trail = await trail_of(row, str(first), history.look, lambda name: None)
         assert (trail.state, [life.state for life in trail.before]) == ("accepted", ["failed"])
         assert await judged(Answer(Attempt.SUCCEEDED)) == ("committed", "processed", 1, "")
 
@@ -371,13 +371,10 @@ async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
 async def test_a_message_that_is_sent_once_more_has_another_life_whichever_command_sent_it(
     desk: Client, history: DocumentHistory, tmp_path: Path, words: tuple[str, ...], attempts: int
 ) -> None:
-    """The history keeps the first life; programs that wait for the message's end then also wait for the end of the next
-    life.
-    """
+    """The history keeps the first life, and by the second the gateway that has a URL for the first finds that."""
     named = Envelope(producer_key="order-1").as_extension()
     await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
     [first] = await desk.peek("orders")
-    await history.tell(armed(str(first.id), About("x", "order-1", "order-1"), "http://a/", "gateway"))
     await history.begin(r"trigger/desk\orders", "order-1", "desk trigger")
     await history.finish(r"trigger/desk\orders", "order-1", Attempt.FAILED_FOR_NOW, b"no answer")
     await rejects(desk)
@@ -386,8 +383,7 @@ async def test_a_message_that_is_sent_once_more_has_another_life_whichever_comma
     [second] = await desk.peek("orders")
     life = LIFE.decode((await history.look(LIVES, str(first.id))).outcome)
     assert life == Life(State.IN_DOUBT, 1, "no answer; NACK_RECEIVE_REJECTED", str(second.id))
-    hook = await history.hook(f"{second.id}/ended")
-    assert hook == armed(str(second.id), About(r"desk\orders", "order-1", "order-1"), "http://a/", "gateway")
+    assert (await history.look(BEFORE, str(second.id))).outcome == str(first.id).encode()
     assert (await history.look(r"trigger/desk\orders", "order-1")).attempts == attempts, "new by retry alone"
 
 

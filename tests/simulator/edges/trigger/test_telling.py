@@ -23,10 +23,11 @@ from mqproto.simulator.client import Client
 from mqproto.simulator.edges.history.history import DocumentHistory, Hook, open_history
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.options import Policy, Retries
-from mqproto.simulator.edges.trail import ENDS, LIVES, trail_of
+from mqproto.simulator.edges.trail import ENDS, LIVES, Trail, trail_of
 from mqproto.simulator.edges.trigger.detection import scope_of
 from mqproto.simulator.edges.trigger.signing import signed
-from mqproto.simulator.edges.trigger.telling import About, HistoryTeller, Offer, armed, live_on, tell_end
+from mqproto.simulator.edges.trigger.telling import HistoryTeller, Offer
+from mqproto.turn.effects import PostedRow
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.history.test_tables import make_earlier
 from tests.simulator.edges.trigger.test_trigger import (
@@ -46,6 +47,7 @@ __all__ = ["desk", "history", "start", "topology"]
 SECRETS = (b"a" * 32,)
 ANY = Offer(None)
 QUEUE, KEY, MESSAGE, URL = r"destination\orders", "shop/order-1", "message 1", "http://shop.example/ends"
+ROW = PostedRow(1, QUEUE, KEY, b"", b"", 1)
 RECEIVED = json.dumps({"message_class": "ACK_RECEIVE", "time_s": 0}).encode()
 
 
@@ -215,48 +217,24 @@ async def told(history: DocumentHistory, sender: str = "gateway") -> list[dict[s
     return [json.loads(hook.body) for hook in (await history.due(sender, 9)).due]
 
 
-async def accept(history: DocumentHistory) -> None:
-    await history.tell(armed(MESSAGE, About(QUEUE, KEY, "order-1"), URL, "gateway"))
-
-
-async def confirm(history: DocumentHistory) -> None:
-    await history.finish(ENDS, MESSAGE, Attempt.SUCCEEDED, RECEIVED)
-
-
-@pytest.mark.parametrize("steps", [(accept, confirm), (confirm, accept)])
-async def test_an_end_is_told_whichever_the_history_hears_of_first(history_url: str, steps: Any) -> None:
-    """Confirmations and the gateway each report; after its own report, each checks whether the other's is there."""
-    async with open_history(history_url) as history:
-        for number, step in enumerate(steps):
-            assert await told(history) == []
-            await step(history)
-            assert await tell_end(history, MESSAGE) is bool(number)
-        [end] = await told(history)
-        assert not await tell_end(history, MESSAGE)
-    assert (end["id"], end["message"], end["state"]) == ("order-1", MESSAGE, "received")
-
-
-async def test_one_life_is_told_at_a_time(history_url: str) -> None:
-    """A message failed twice, and an operator sent it again each time, with another identifier. Programs that wait for
-    its end are told about each life.
-    """
+async def test_each_life_has_its_own_end(history_url: str) -> None:
+    """A message failed twice, and an operator sent it again each time, with another identifier."""
     names = [MESSAGE, "message 2", "message 3"]
     async with open_history(history_url) as history:
-        await accept(history)
+
+        async def trail(of: str = "") -> Trail:
+            return await trail_of(ROW, MESSAGE, history.look, lambda name: None, of=of)
 
         async def now() -> tuple[str, str, str, int, str]:
-            trail = await trail_of(QUEUE, KEY, MESSAGE, history.look)
-            assert (trail.ended is None) is not bool(trail.message_class)
-            return trail.message, trail.state, trail.message_class, trail.attempts, trail.reason
+            found = await trail()
+            assert (found.ended is None) is not bool(found.message_class)
+            return found.message, found.state, found.message_class, found.attempts, found.reason
 
-        for number, (name, again) in enumerate(pairwise(names)):
+        for name, again in pairwise(names):
             assert await now() == (name, "accepted", "", 0, "")
             await history.begin(f"trigger/{QUEUE}", KEY, "trigger")
             await history.finish(f"trigger/{QUEUE}", KEY, Attempt.FAILED_FOR_GOOD, b"E1")
             await history.finish(ENDS, name, Attempt.SUCCEEDED, RECEIVED)
-            if number:  # The first end is not told of before the message has another life.
-                assert await tell_end(history, name)
-                await history.attempted(f"{name}/ended", has_heard=True)
             failed = (name, "failed", "ACK_RECEIVE", 1, "E1")
             assert await now() == failed
             # What an operator does, step by step; he may have died after each.
@@ -265,51 +243,23 @@ async def test_one_life_is_told_at_a_time(history_url: str) -> None:
             await history.reopen(f"trigger/{QUEUE}", KEY)
             assert await now() == failed
             await history.finish(LIVES, name, Attempt.SUCCEEDED, json.dumps(life | {"again": again}).encode())
-            await live_on(history, name, again, QUEUE, KEY)
-        assert await tell_end(history, MESSAGE)
         await history.begin(f"trigger/{QUEUE}", KEY, "trigger")
         assert await now() == (names[-1], "being-processed", "", 1, "")
         await history.finish(f"trigger/{QUEUE}", KEY, Attempt.SUCCEEDED)
         await history.finish(ENDS, names[-1], Attempt.SUCCEEDED, RECEIVED)
         assert await now() == (names[-1], "processed", "ACK_RECEIVE", 1, "")
-        assert await tell_end(history, names[-1])
-        ends = await told(history)
-    assert [(end["id"], end["message"], end["state"], end.get("reason")) for end in ends] == [
-        ("order-1", MESSAGE, "failed", "E1"),
-        ("order-1", names[-1], "processed", None),
-    ]
-
-
-@pytest.mark.parametrize("key", ["shop/order-1", ""], ids=["an envelope", "an extension of its own"])
-async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_its_extension(
-    history_url: str, key: str
-) -> None:
-    """Such a life has ended before anybody knows which programs wait for its end."""
-    async with open_history(history_url) as history:
-        await accept(history)
-        await history.finish(ENDS, "message 2", Attempt.SUCCEEDED, RECEIVED)
-        await history.finish(f"trigger/{QUEUE}", key or "message 2", Attempt.SUCCEEDED)
-        await live_on(history, MESSAGE, "message 2", QUEUE, key)
-        await live_on(history, "somebody else's", "message 3", QUEUE, key)
-        [end] = await told(history)
-    assert (end["id"], end["message"], end["state"]) == ("order-1", "message 2", "processed")
+        for number, name in enumerate(names):
+            life_of = await trail(name)
+            assert [before.message for before in life_of.before] == names[:number]
+            assert (life_of.message, life_of.state) == (name, "failed" if number < 2 else "processed")
 
 
 @pytest.mark.parametrize("layout", [2, 3])
 async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: str, layout: int) -> None:
-    """This covers hooks and callbacks.
-
-    It also covers a message that gets another life after its report was sent and no longer kept.
-    """
-    async with open_history(history_url) as history:
-        await accept(history)
+    async with open_history(history_url):
+        pass
     hook = json.dumps(
         {"id": "order-9", "queue": QUEUE, "state": "failed", "message": "message 9", "attempts": 1}
-    )
-    rows = (
-        (f"{MESSAGE}/ended", "gateway", "armed", json.dumps([QUEUE, KEY, "order-1"]), 0),
-        ("message 9/failed", f"trigger/{QUEUE}", "due", hook, 3),
-        ("message 8/ended", "gateway", "told", "", 1),
     )
     if layout == 2:
         make_earlier(history_url)
@@ -321,19 +271,11 @@ async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: st
     engine = create_engine(history_url)
     with engine.begin() as db:
         db.execute(text("DELETE FROM document_history_hook"))
-        for name, sender, state, body, attempts in rows:
-            row = {"id": name, "sender": sender, "state": state, "url": URL, "body": body.encode()}
-            db.execute(text(insertion), row | {"attempts": attempts})
+        row = {"id": "message 9/failed", "sender": f"trigger/{QUEUE}", "state": "due", "url": URL}
+        db.execute(text(insertion), row | {"body": hook.encode(), "attempts": 3})
     engine.dispose()
     async with open_history(history_url) as history:
         assert await told(history, f"trigger/{QUEUE}") == [json.loads(hook)]
-        await confirm(history)
-        assert await tell_end(history, MESSAGE)
-        await live_on(history, "message 8", "message 10", QUEUE, KEY)
-        await history.finish(ENDS, "message 10", Attempt.SUCCEEDED, RECEIVED)
-        assert await tell_end(history, "message 10")
-        ends = await told(history)
-    assert [(end["id"], end["message"]) for end in ends] == [("order-1", MESSAGE), (KEY, "message 10")]
 
 
 async def test_a_life_whose_identifier_nobody_wrote_down_is_told_without_one(history_url: str) -> None:
@@ -343,7 +285,7 @@ async def test_a_life_whose_identifier_nobody_wrote_down_is_told_without_one(his
         await history.finish(LIVES, MESSAGE, Attempt.FAILED_FOR_GOOD, b'{"state": "dead-letter"}')
         await history.begin(f"trigger/{QUEUE}", KEY, "trigger")
         await history.finish(f"trigger/{QUEUE}", KEY, Attempt.SUCCEEDED)
-        trail = await trail_of(QUEUE, KEY, MESSAGE, history.look)
+        trail = await trail_of(ROW, MESSAGE, history.look, lambda name: None)
         assert (trail.state, trail.message, trail.message_class, trail.ended) == ("processed", "", "", None)
     assert [(one.state, one.message, one.message_class) for one in trail.before] == [
         ("dead-letter", MESSAGE, "NACK_RECEIVE")

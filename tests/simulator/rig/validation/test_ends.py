@@ -26,10 +26,9 @@ from mqproto.simulator.rig.validation.ends.running import run_ends
 from mqproto.simulator.rig.validation.ends.system import System
 from mqproto.simulator.rig.validation.ends.ways import WAYS, EndWay
 from mqproto.simulator.rig.verdict import RunOracle
-from mqproto.simulator.storage.care.salvage import salvaged
+from mqproto.simulator.storage.care import salvaged
 from mqproto.simulator.storage.files import SYSTEM_FILES
-from mqproto.simulator.storage.posted import PostedTable, made_posted
-from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS, PostedRow
 from tests.simulator.typed import in_process
@@ -152,22 +151,22 @@ def test_whoever_is_asked_tells_the_same_of_it(
         assert named == {name: audit[name] for name in named}
         assert (failed["message"], failed["lies_in"]) == (audit["lives"][-1]["message"], audit["owner"])
     if sent.key:
-        trail = trio.run(trail_in, place, sent.queue, sent.key, message)
+        trail = trio.run(trail_in, place, message)
         lives = [{name: getattr(life, name) for name in LIFE} for life in (*trail.before, trail)]
         assert lives == [{name: life[name] for name in LIFE} for life in audit["lives"]]
         assert trail.state == audit["state"]
 
 
-async def trail_in(place: Place, queue: str, key: str, message: str) -> Trail:
+async def trail_in(place: Place, message: str) -> Trail:
     """Return what GET would show about a message."""
-    node = place.topology.nodes["sender"]
-    with closing(salvaged(SYSTEM_FILES, places.store_path(place.directory, node.name))) as store:
-        rows = {
-            row.key if not row.queue and row.key else str(MessageId(node.guid, row.message_id)): row
-            for row in store.posted()
-        }
+    rows = dict[str, PostedRow]()
+    for name, node in place.topology.nodes.items():
+        path = places.store_path(place.directory, name)
+        with closing(salvaged(SYSTEM_FILES, path)) as store:
+            for row in store.posted():
+                rows[str(MessageId(node.guid, row.message_id)) if row.queue or not row.key else row.key] = row
     async with open_history(places.history_url(place.directory)) as history:
-        return await trail_of(queue, key, message, history.look, rows.get)
+        return await trail_of(rows[message], message, history.look, rows.get)
 
 
 @named_ways
@@ -222,8 +221,6 @@ def named(lists: Lists, audit: Audit) -> list[str]:
 
 # A loss
 
-SENDER: Final = load("three-node").node_named("sender").guid
-
 
 @contextmanager
 def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterator[None]:
@@ -236,7 +233,6 @@ def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterato
                 lose_packets(path, names)
     else:
         forget(folder / "history.sqlite", names, key)
-        lose_ends(folder / "sender.sqlite", names)
         for path in folder.glob("*.log"):
             lose_lines(path, names, key)
     yield
@@ -273,16 +269,6 @@ def forget(history: Path, names: Collection[str], key: str) -> None:
                 "DELETE FROM document_history WHERE key = ? AND scope NOT LIKE 'gateway/%' AND ? <> ''",
                 (name, name),
             )
-
-
-def lose_ends(store: Path, names: Collection[str]) -> None:
-    """Make the store forget how a message ended."""
-    with closing(sqlite3.connect(store)) as db, db:
-        db.execute("PRAGMA recursive_triggers = ON")  # Or the totals would count replaced rows twice.
-        for columns in db.execute(f"SELECT {', '.join(PostedRow._fields)} FROM posted").fetchall():
-            row = made_posted(*columns)
-            if row.key in names or str(MessageId(SENDER, row.message_id)) in names:
-                PostedTable(db).put([row._replace(message_class=0, ended_s=0)], [])
 
 
 def lose_lines(log: Path, names: Collection[str], key: str) -> None:
