@@ -411,6 +411,7 @@ class _Reader:
         for name, row in self._rows():
             life = name if row.queue or not row.key else row.key
             known = self._called.get(life)
+            # What an operator resolved was ended before.
             if row.message_class and known is not None and known.ends.get(life) != RESOLVED:
                 known.ends[life], known.ended_s[life] = MessageClass(row.message_class).name, row.ended_s
 

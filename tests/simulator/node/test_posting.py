@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import QuotaExceeded, UsageError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.storeerrors import DamageError, StoreError
 from mqproto.simulator.client import Client, connect
@@ -219,3 +219,27 @@ async def test_a_disk_that_fails_answers_nobody(topology: Topology, tmp_path: Pa
         await until_it_fails()
     assert failed.group_contains(StoreError, match="the disk fails")
     assert answered == []
+
+
+async def test_a_full_disk_refuses_what_is_new_and_takes_what_ends_and_the_same_again(
+    node: RunningNode, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await post(node, "17")
+    with monkeypatch.context() as patch:
+        patch.setattr("mqproto.simulator.node.posting.found_for", lambda *_: False)
+        patch.setattr(node.core, "enqueue", _full)
+        with pytest.raises(QuotaExceeded):
+            await post(node, "18")
+        assert await post(node, "17") == Posted(first.message_id, is_repeated=True)
+        [_] = await client.receive("orders", 1)
+
+        async def has_ended() -> bool:
+            row = node.posting.look(QUEUE, "17")
+            return row is not None and row.message_class == MessageClass.ACK_RECEIVE
+
+        await until(has_ended)
+    assert not (await post(node, "18")).is_repeated
+
+
+def _full(*_: object, **__: object) -> list[int]:
+    raise QuotaExceeded("the disk is full")

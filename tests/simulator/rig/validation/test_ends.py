@@ -28,6 +28,7 @@ from mqproto.simulator.rig.validation.ends.ways import WAYS, EndWay
 from mqproto.simulator.rig.verdict import RunOracle
 from mqproto.simulator.storage.care import salvaged
 from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.storage.posted import COLUMNS, PostedTable, made_posted
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS, PostedRow
@@ -235,6 +236,9 @@ def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterato
         forget(folder / "history.sqlite", names, key)
         for path in folder.glob("*.log"):
             lose_lines(path, names, key)
+        for path in folder.glob("*.sqlite"):
+            if path.stem != "history":
+                lose_ends(path, names)
     yield
     for path, data in kept.items():
         path.write_bytes(data)
@@ -259,6 +263,20 @@ def lose_packets(store: Path, names: Collection[str]) -> None:
                     "message_checksums = message_checksums - ?, final_ack_count = final_ack_count - ? WHERE queue = ?",
                     (len(packet), checksum, final_ack, key >> POSITION_BITS),
                 )
+
+
+def lose_ends(store: Path, names: Collection[str]) -> None:
+    """Take the ends of a message out of the rows, in each of its lives."""
+    with closing(sqlite3.connect(store)) as db, db:
+        db.execute(
+            "PRAGMA recursive_triggers = ON"
+        )  # A row that is replaced leaves its table's sum, as in a node.
+        for *columns, _ in db.execute(f"SELECT {COLUMNS} FROM posted").fetchall():
+            row = made_posted(*columns)
+            if not {row.key, *(name for name in names if name.endswith(f"\\{row.message_id}"))}.isdisjoint(
+                names
+            ):
+                PostedTable(db).put([row._replace(message_class=0, ended_s=0)], [])
 
 
 def forget(history: Path, names: Collection[str], key: str) -> None:
