@@ -76,7 +76,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_300,
+    "tests/simulator": 45_400,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,
@@ -90,7 +90,7 @@ TOTALS: Final = {
 }
 CLASSES: Final = {
     # A face: each of its methods calls the part that does the work.
-    "mqproto/manager/queuemanager.py:QueueManager": 344,
+    "mqproto/manager/queuemanager.py:QueueManager": 335,
 }
 """The classes of more than 300 lines of code, each with its number of lines and the reason why it is not split.
 
@@ -103,7 +103,7 @@ FUNCTIONS: Final = {
     "mqproto/wire/messages.py:user_message": 84,
     # These two declare a command: their signatures are what a user may type, and take 77 and 48 lines.
     "simulator/cli/commands.py:send": 121,
-    "simulator/cli/node.py:node": 90,
+    "simulator/cli/node.py:node": 79,
 }
 """The functions of more than 60 lines of code, each with its number of lines and the reason why it is not split.
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.neighbours.met import How
@@ -30,6 +31,11 @@ STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
 """The maximum number of messages that may wait for one host or queue manager when a stranger asks us to send it one
 more.
+"""
+QUEUES_NAMED: Final = 16
+"""The maximum number of outgoing queues that a refusal lists.
+
+Peers can make us create more queues than that.
 """
 
 
@@ -204,6 +210,23 @@ class Outbound:
             QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold)
         )
         self._neighbours.wake(queue)
+
+    def hold_named(self, name: str, *, on_hold: bool) -> None:
+        """Pause or resume the queues with this name.
+
+        Raises:
+            UsageError: there are none.
+        """
+        queues = self.named(name)
+        if not queues:
+            names = sorted({one.name for one in self})
+            known = ", ".join(names[:QUEUES_NAMED]) or "none"
+            more = f" and {len(names) - QUEUES_NAMED:,} more" if len(names) > QUEUES_NAMED else ""
+            raise UsageError(f"no outgoing queue {name} here; there are: {known}{more}")
+        for queue in queues:
+            self.hold(queue, on_hold=on_hold)
+        if on_hold:
+            self._neighbours.hold(queues[0])
 
     def put(self, queue: OutgoingQueue, rows: list[MessageRow]) -> None:
         """Add messages to a queue."""

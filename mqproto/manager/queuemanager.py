@@ -36,7 +36,6 @@ applications, `expiration` finds expired messages, and `outcomes` handles the co
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
@@ -79,12 +78,6 @@ from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire.guid import Guid
 from mqproto.wire.shapes import Run
-
-QUEUES_NAMED: Final = 16
-"""The maximum number of outgoing queues that a refusal lists.
-
-Peers can make us create more queues than that.
-"""
 
 
 class QueueManager:
@@ -575,16 +568,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such outgoing queue.
         """
-        outgoing = self._parts.outbound.named(queue)
-        if not outgoing:
-            names = sorted({one.name for one in self._parts.outbound})
-            known = ", ".join(names[:QUEUES_NAMED]) or "none"
-            more = f" and {len(names) - QUEUES_NAMED:,} more" if len(names) > QUEUES_NAMED else ""
-            raise UsageError(f"no outgoing queue {queue} here; there are: {known}{more}")
-        for one in outgoing:
-            self._parts.outbound.hold(one, on_hold=on_hold)
-        if on_hold:
-            self._parts.neighbours.hold(outgoing[0])
+        self._parts.outbound.hold_named(queue, on_hold=on_hold)
 
     def block(self, network: str, *, is_blocked: bool) -> int:
         """Block an address or a network permanently, so that connections from it get no answer; or unblock it.

@@ -12,7 +12,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import POSTED_LACKS_S, POSTED_UNKNOWN, PostedChange, PostedRow, StoredState
+from mqproto.turn.effects import LIFE, POSTED_LACKS_S, POSTED_UNKNOWN, PostedChange, PostedRow, StoredState
 from mqproto.wire import UserMessage
 from mqproto.wire.glance import correlated
 from mqproto.wire.guid import Guid, guid_text
@@ -83,6 +83,8 @@ class PostedMessages:
         """Whether messages may have been posted that the store does not know, and no operator has accepted that."""
         self.lacks_s = state.counters.get(POSTED_LACKS_S, 0)
         """The date, in UTC, before which messages may have been posted that the store does not know; 0 for none."""
+        self.life = state.counters.get(LIFE, 1) if state.life is None else state.life.number
+        """The number of the store's life."""
         if state.life is not None and state.life.is_restored:
             self.is_unknown = True
             desk.writes.urgent().counters[POSTED_UNKNOWN] = 1

@@ -57,7 +57,6 @@ from mqproto.simulator.topology import Node, Topology, places
 from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.file import written_address
 from mqproto.turn.effects import (
-    LIFE,
     Batch,
     CloseTransport,
     Delivery,
@@ -154,9 +153,9 @@ class RunningNode:
         self._stopping = False
         self.stopping = trio.Event()
         """Set when the node is to stop. A front beside it answers what it has taken before the node does."""
-        self.has_front, self.front_url = False, ""
+        self.front_url = ""
+        """The address of the front beside the node; empty if there is none."""
         state = store.load()
-        state.dice = secrets.randbits(32)
         self.core = self._restored(state, guard, is_traced=tracer is not None)
         self._logs_waypoints = node.settings.waypoints
         self._stays = None if tracer is None else self._followed(tracer)
@@ -184,8 +183,7 @@ class RunningNode:
             guard,
             self._transports.round_trip_s,
         )
-        life = state.life.number if state.life is not None else state.counters.get(LIFE, 1)
-        self.posting = Posting(self.core, directory, store, self._turns, clock, log, life=life)
+        self.posting = Posting(self.core, directory, store, self._turns, clock, log)
         is_declared = directory.routes.is_declared
         self._pings = PingPort(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
@@ -195,7 +193,7 @@ class RunningNode:
         """Return the core in the state that the store holds. The directory learns of the queues and peers in this
         state.
         """
-        directory = self._directory
+        directory, state.dice = self._directory, secrets.randbits(32)
         core = QueueManager(
             directory.node.guid,
             directory.queues,
@@ -263,7 +261,7 @@ class RunningNode:
         A front beside the node ends first.
         """
         self.stopping.set()
-        if not self.has_front:
+        if not self.front_url:
             self.halt()
 
     def halt(self) -> None:
@@ -497,7 +495,6 @@ async def run_node(
                 async with trio.open_nursery() as nursery:
                     await nursery.start(running.run, sockets)
                     if front is not None:
-                        running.has_front = True
                         running.front_url = await nursery.start(_beside, running, front)
                     task_status.started(running)
         except StoreError as error:

@@ -77,7 +77,6 @@ class Posting:
         store: knows the rows that are on disk.
         log: takes a line for each message.
         keep_s: see KEEP_S.
-        life: the number of the store's life.
     """
 
     def __init__(
@@ -89,13 +88,11 @@ class Posting:
         clock: Clock,
         log: FilteringBoundLogger,
         keep_s: int = KEEP_S,
-        life: int = 1,
     ) -> None:
         self._core, self._directory, self._store = core, directory, store
         self._turns, self._clock, self._log = turns, clock, log
         self._room = PostedRoom(turns)
         self._posted = core.inspect().posted
-        self._life = life
         self.keep_s = keep_s
         self.counts: Counter[tuple[str, str]] = Counter()
         """The number of messages, by queue and by word of TAKEN."""
@@ -223,7 +220,7 @@ class Posting:
         the store has all ids.
         """
         now_s = self._posted.time.now_s(self._clock.now())
-        return f"{self._manager}.{self._life} {now_s} {now_s - self.keep_s}"
+        return f"{self._manager}.{self._posted.life} {now_s} {now_s - self.keep_s}"
 
     def full_s(self, queue: str) -> float:
         """Return the seconds until a message for a queue may be handed in; 0 if it may be handed in now."""

@@ -11,7 +11,8 @@ import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname.path import check_computer
-from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
+from mqproto.manager.outbound import QUEUES_NAMED
+from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
