@@ -8,7 +8,7 @@ simulator/node/control.py is the protocol between the application and the node.
 """
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
+from mqproto.simulator.client.client import Client, DraftOptions, Lease, Reject, Taken, connect, connect_to
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.client.nodeline import NodeUnreachable
 from mqproto.simulator.node.control import InDoubt, RolledBack
@@ -19,6 +19,7 @@ __all__ = [
     "DraftOptions",
     "Envelope",
     "InDoubt",
+    "Lease",
     "MessageId",
     "NodeUnreachable",
     "ReceivedMessage",

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
@@ -184,24 +183,22 @@ async def connect_to(
 class Taken(list[ReceivedMessage]):
     """The messages received in a transaction, and the messages to send if it commits."""
 
-    def __init__(
-        self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
-    ) -> None:
-        super().__init__(messages)
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.messages)
         self.drafts: list[tuple[str, Draft]] = []
         self.sent: list[MessageId] = []
         """The identifiers of the messages sent with the commit, in order; empty before the commit.
 
         Each copy has its own identifier.
         """
-        self._is_held = is_held
+        self._lease = lease
         self.is_over = False
         """Whether the block has ended."""
 
     @property
     def is_held(self) -> bool:
         """Whether the transaction can still commit. If its connection broke, its messages are back in their queue."""
-        return self._is_held()
+        return self._lease.is_held
 
     def send(self, destination: str, draft: Draft) -> None:
         """Send a transactional message together with the commit: either both happen, or neither does.
@@ -251,7 +248,6 @@ class Client:
         self.again = again
         """The options that a suggested command needs to find the node."""
         self._exchange = exchange
-        self._leases = Leases(exchange, self.manager)
 
     async def lost(self) -> None:
         """Wait until the node has been away for too long. From then on, every request fails."""
@@ -362,15 +358,15 @@ class Client:
             tag: returns the tag for these messages, which the journal keeps before they leave their queue.
         """
         while True:
-            lease = await self._leases.receive(control.Receive(queue, limit, timeout_s))
+            lease = await self.lease(queue, limit, timeout_s)
             if not lease.messages:
                 return []
             try:
-                await self._leases.settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
+                await lease.settle(Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
             except RolledBack:
                 continue  # The connection broke in between: the messages are back in their queue.
             except StoreError:
-                await self._leases.roll_back(lease)
+                await lease.roll_back()
                 raise
             return lease.messages
 
@@ -402,26 +398,45 @@ class Client:
             UsageError: the messages to send with the commit cannot be sent; the received ones are back in the queue. Or
                 a chosen message is not in the node's memory, or is held by another receiver.
         """
-        names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
-        lease = await self._leases.receive(control.Receive(queue, limit, timeout_s, names, fence))
-        taken = Taken(lease.messages, partial(self._exchange.line.is_on, lease.connection))
+        lease = await self.lease(queue, limit, timeout_s, chosen=chosen, fence=fence)
+        taken = Taken(lease)
         try:
-            yield taken
-        except Reject:
-            settlement, drafts = Settlement.REJECT, []
-        except BaseException:
-            await self._leases.roll_back(lease)
-            raise
-        else:
-            settlement, drafts = Settlement.COMMIT, taken.drafts
-        finally:
-            taken.is_over = True
-        if lease.messages:
+            settlement = Settlement.COMMIT
             try:
-                taken.sent = await self._leases.settle(lease, settlement, drafts)
-            except (UsageError, FormatNameError, StoreError):
-                await self._leases.roll_back(lease)
-                raise
+                yield taken
+            except Reject:
+                settlement, taken.drafts = Settlement.REJECT, []
+            finally:
+                taken.is_over = True
+            if lease.messages:
+                taken.sent = await lease.settle(settlement, taken.drafts)
+        except BaseException:
+            await lease.roll_back()
+            raise
+
+    async def lease(
+        self,
+        queue: str,
+        limit: int = 1,
+        timeout_s: float | None = None,
+        *,
+        chosen: Iterable[MessageId] | None = None,
+        fence: int = 0,
+    ) -> Lease:
+        """Receive as `transaction` does, for a program whose transactions are not blocks of code."""
+        names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
+        wish = control.Receive(queue, limit, timeout_s, names, fence)
+        pending = self._exchange.request(Operation.RECEIVE, wish)
+        try:
+            await self._exchange.answer(pending)
+        except trio.Cancelled:
+            # Messages may be on their way already; they go back now, not only when the connection ends.
+            with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True), suppress(MqprotoError):
+                await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))
+                await self._exchange.answer(pending)
+                await Lease(self._exchange, self.manager, pending).roll_back()
+            raise
+        return Lease(self._exchange, self.manager, pending)
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Return the first messages of a queue, or as many of them as the node has in memory.
@@ -575,88 +590,71 @@ class Client:
         return answer.messages
 
 
-class _Lease:
-    """Messages that were handed out, and are held until they are settled or the connection ends."""
+class Lease:
+    """Messages that a client holds until it settles them or its connection ends; `Client.lease` makes it.
 
-    def __init__(self, messages: control.Messages, pending: PendingRequest) -> None:
-        self.transaction = messages.transaction
-        self.messages = received(messages.packets, messages.delivery_counts)
-        self.connection = pending.connection
-
-
-class Leases:
-    """The messages that one client receives.
-
-    They are handed out to it, and then settled or returned to their queue.
-
-    Args:
-        manager: the node's GUID.
+    Whoever has one must settle it or roll it back.
     """
 
-    def __init__(self, exchange: Exchange, manager: Guid) -> None:
+    def __init__(self, exchange: Exchange, manager: Guid, pending: PendingRequest) -> None:
+        handed: control.Messages = pending.outcome()
+        self.messages = received(handed.packets, handed.delivery_counts)
         self._exchange = exchange
         self._manager = manager
+        self._transaction = handed.transaction
+        self._connection = pending.connection
+        self._is_open = bool(self.messages)
 
-    async def receive(self, wish: control.Receive) -> _Lease:
-        """Return the messages that the node hands out, which are held until they are settled."""
-        pending = self._exchange.request(Operation.RECEIVE, wish)
-        try:
-            return _Lease(await self._exchange.answer(pending), pending)
-        except trio.Cancelled:
-            # Messages may be on their way already; they go back now, not only when the connection ends.
-            if (lease := await self._give_up(pending)) is not None:
-                await self.roll_back(lease)
-            raise
-
-    async def _give_up(self, pending: PendingRequest) -> _Lease | None:
-        """Abandon a request.
-
-        Return the messages that the node had already handed out; None if it is not known whether there are any.
-        """
-        with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
-            try:
-                await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))
-                return _Lease(await self._exchange.answer(pending), pending)
-            except MqprotoError:
-                return None
-        return None
+    @property
+    def is_held(self) -> bool:
+        """Whether the messages can still be settled. If the connection broke, they are back in their queue."""
+        return self._exchange.line.is_on(self._connection)
 
     async def settle(
-        self,
-        lease: _Lease,
-        settlement: Settlement,
-        drafts: Sequence[tuple[str, Draft]] = (),
-        tag: bytes = b"",
+        self, settlement: Settlement, drafts: Sequence[tuple[str, Draft]] = (), tag: bytes = b""
     ) -> list[MessageId]:
-        """End a transaction; return the identifiers of the messages sent with it."""
-        if self._exchange.line.count != lease.connection:
+        """End the transaction; return the identifiers of the messages sent with it.
+
+        Raises:
+            RolledBack: the connection broke before.
+            UsageError, FormatNameError, StoreError: as for `Client.transaction`. The messages are still held.
+        """
+        if self._exchange.line.count != self._connection:
             raise RolledBack(
                 f"the connection to node {self._exchange.node} broke within the transaction: its messages are where "
                 "they were"
             )
-        wish = control.Settle(lease.transaction, settlement, list(drafts))
-        pending = self._exchange.request(Operation.SETTLE, wish, tag=tag)
+        self._is_open = False
+        wish = control.Settle(self._transaction, settlement, list(drafts))
         try:
-            await pending.answered.wait()
-        except trio.Cancelled:
-            # It cannot be taken back any more, so try to tell the caller how it ended.
-            with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
+            pending = self._exchange.request(Operation.SETTLE, wish, tag=tag)
+            try:
                 await pending.answered.wait()
-            if not pending.answered.is_set():
-                self._exchange.forgo(pending)
-                raise
-        sent: control.Sent = pending.outcome()
+            except trio.Cancelled:
+                # It cannot be taken back any more, so try to tell the caller how it ended.
+                with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
+                    await pending.answered.wait()
+                if not pending.answered.is_set():
+                    self._exchange.forgo(pending)
+                    raise
+            sent: control.Sent = pending.outcome()
+        except (UsageError, FormatNameError, StoreError):
+            self._is_open = True
+            raise
         return [MessageId(self._manager, ordinal) for ordinal in sent.ordinals]
 
-    async def roll_back(self, lease: _Lease) -> None:
-        """Give the messages back. If this request fails, they return to the queue when the connection ends."""
-        if lease.messages and not self._exchange.lost.is_set():
+    async def roll_back(self) -> None:
+        """Give the messages back, unless they were settled.
+
+        If this request fails, they return to the queue when the connection ends.
+        """
+        if self._is_open and not self._exchange.lost.is_set():
             with (
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
                 suppress(NodeUnreachable, InDoubt, RolledBack),
             ):
                 try:
-                    await self.settle(lease, Settlement.ROLL_BACK)
+                    await self.settle(Settlement.ROLL_BACK)
                 except StoreError:
                     self._exchange.line.hang_up()
 

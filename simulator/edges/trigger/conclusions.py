@@ -10,7 +10,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.edge.custody import IN_DOUBT
-from mqproto.simulator.client import MessageId, ReceivedMessage, Reject, Taken
+from mqproto.simulator.client import Lease, MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import FailureNote
 from mqproto.simulator.edges.firstfailures import FirstFailures
 from mqproto.simulator.edges.options import Policy
@@ -18,10 +18,7 @@ from mqproto.simulator.edges.trigger.breaker import Breaker, kept, state_in
 from mqproto.simulator.edges.trigger.errorcopy import copy_for
 from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent
 from mqproto.simulator.edges.trigger.schedule import Schedule
-
-
-class RollBackError(Exception):
-    """Raised to end a transaction without a commit."""
+from mqproto.simulator.node.control import Settlement
 
 
 class Brake:
@@ -93,19 +90,17 @@ class Conclusions:
         error_queue = self._policy.error_queue
         return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
-    def carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
-        """Carry out, in the transaction of a message, what was decided about the message.
-
-        Raises:
-            RollBackError, Reject: the transaction must not commit.
-        """
+    async def carry_out(self, ending: Ending, message: ReceivedMessage, lease: Lease) -> None:
+        """Settle a message as was decided. If it is to be attempted again, leave that to whoever holds the lease."""
         if ending.waypoint in (TriggerEvent.ROLLED_BACK, TriggerEvent.UNSETTLED):
-            raise RollBackError
+            return
         if not ending.failure:
+            await lease.settle(Settlement.COMMIT)
             return
         queue = self.copy_to(ending)
         if not queue:
-            raise Reject
+            await lease.settle(Settlement.REJECT)
+            return
         note = FailureNote(
             failure=ending.failure,
             reason=ending.reason,
@@ -113,7 +108,7 @@ class Conclusions:
             message=str(message.id),
             queue=self._place,
         )
-        taken.send(queue, copy_for(message, note))
+        await lease.settle(Settlement.COMMIT, [(queue, copy_for(message, note))])
 
     def broken(self, message: str, ending: Ending, next_try_s: float, *, on_screen: bool) -> None:
         """Record that a decision was not carried out, and that the outcome is `ending` instead."""

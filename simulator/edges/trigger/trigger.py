@@ -21,7 +21,7 @@ asked for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
@@ -34,16 +34,16 @@ from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from mqproto.simulator.client import (
     Client,
     InDoubt,
+    Lease,
     MessageId,
     NodeUnreachable,
     ReceivedMessage,
-    Taken,
 )
 from mqproto.simulator.edges.history.history import FencedError, HistoryError
 from mqproto.simulator.edges.options import LEASE_LIMIT, Policy
 from mqproto.simulator.edges.trigger.breaker import Breaker, Held
 from mqproto.simulator.edges.trigger.callee import Callee
-from mqproto.simulator.edges.trigger.conclusions import Brake, Conclusions, RollBackError
+from mqproto.simulator.edges.trigger.conclusions import Brake, Conclusions
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent, TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
@@ -314,29 +314,26 @@ class Trigger:
 
     async def _lease(self, client: Client) -> None:
         """Receive a message, wait for its turn, and decide its outcome."""
+        lease: Lease | None = None
         message: ReceivedMessage | None = None
         held: _Leased | None = None
         ending: Ending | None = None
         broken: tuple[TriggerEvent, str] | None = TriggerEvent.UNSETTLED, "the trigger was cancelled"
         try:
-            async with AsyncExitStack() as transaction:
-                taken = await self._receive(client, transaction)
-                if not taken:
-                    return
-                message = taken[0]
-                held = await self._hold(message)
-                if not held.turn.is_set():
-                    await held.turn.wait()
-                if held.is_void or not taken.is_held:
-                    raise RollBackError
+            lease = await self._receive(client)
+            if lease is None:
+                return
+            [message] = lease.messages
+            held = await self._hold(message)
+            if not held.turn.is_set():
+                await held.turn.wait()
+            if not held.is_void and lease.is_held:
                 ending = await self.judge.decide(
                     message, partial(self._decided, message.id), patient=self._schedule.running > 1
                 )
                 await self._heed_breaker(ending)
                 ending = await self._told(message, ending)
-                self.conclusions.carry_out(ending, message, taken)
-            broken = None
-        except RollBackError:
+                await self.conclusions.carry_out(ending, message, lease)
             broken = None
         except InDoubt as error:
             broken = TriggerEvent.UNSETTLED, str(error)
@@ -354,6 +351,8 @@ class Trigger:
             # The queue for the copy does not take it: the message stays until it does.
             ending, broken = ending._replace(waypoint=TriggerEvent.ROLLED_BACK, reason=str(error)), None
         finally:
+            if lease is not None:
+                await lease.roll_back()
             if message is None or held is None:
                 self._schedule.not_answered()
             else:
@@ -371,19 +370,15 @@ class Trigger:
         else:
             await self._pause()
 
-    async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
-        """Begin a transaction with one message. If there is no message, the result is empty. If the trigger stops,
-        return None.
-        """
+    async def _receive(self, client: Client) -> Lease | None:
+        """Lease a message. Return None if there is none, or if the trigger stops."""
         if self._serves_no_more:
             return None
         with trio.CancelScope() as self._asking:
-            taken = await transaction.enter_async_context(
-                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S, fence=self._leadership.epoch)
-            )
-            if not taken:
-                self._schedule.nothing_there()
-            return taken
+            lease = await client.lease(self._queue, timeout_s=PATIENCE_S, fence=self._leadership.epoch)
+            if lease.messages:
+                return lease
+            self._schedule.nothing_there()
         return None
 
     async def _hold(self, message: ReceivedMessage) -> _Leased:

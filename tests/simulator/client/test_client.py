@@ -30,7 +30,7 @@ from mqproto.simulator.client import (
     connect_to,
 )
 from mqproto.simulator.node import control
-from mqproto.simulator.node.control import FrameBuffer, Operation
+from mqproto.simulator.node.control import FrameBuffer, Operation, Settlement
 from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.simulator.node.turns import TurnFeed
 from mqproto.simulator.topology import Topology, TopologyError, load, places
@@ -800,3 +800,18 @@ async def test_a_rollback_needs_no_answer(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             async with client.transaction("b"):
                 raise ZeroDivisionError
+
+
+async def test_a_lease_is_held_until_it_is_settled_even_if_a_message_with_it_is_refused(
+    client: Client,
+) -> None:
+    await client.send_many(ORDERS, numbered(0, 2))
+    lease = await client.lease("orders")
+    assert ([message.body for message in lease.messages], lease.is_held) == ([b"0"], True)
+    with pytest.raises(TopologyError):
+        await lease.settle(Settlement.COMMIT, [("nowhere", draft) for draft in numbered(2, 3)])
+    await lease.settle(Settlement.COMMIT)
+    await lease.roll_back()
+    again = await client.lease("orders")
+    await again.roll_back()
+    assert await numbers_in(client) == [1]
