@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +58,14 @@ class Manager:
         while state not in told:
             told += self._socket.recv(4_096).decode().splitlines()
         return told
+
+    def drain(self) -> None:
+        """Read everything that has come, as systemd would: a full socket takes nothing more."""
+        self._socket.settimeout(0)
+        with suppress(BlockingIOError):
+            while self._socket.recv(4_096):
+                pass
+        self._socket.settimeout(PATIENCE_S)
 
     def close(self) -> None:
         self._socket.close()
@@ -117,6 +125,7 @@ def test_a_node_tells_how_it_is_and_begins_again_with_other_settings(
             node.send_signal(signal.SIGHUP)
             complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
             assert complaint.endswith("; nothing has changed\n")
+        manager.drain()
         write('queue = ["second"]')
         node.send_signal(signal.SIGHUP)
         told = [state for state in manager.until("READY=1") if state != "WATCHDOG=1"]
