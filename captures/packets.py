@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -21,6 +20,7 @@ from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.files.pcapng import Dropped
 from mqproto.captures.framing import Framed, Framing, StreamCount
+from mqproto.captures.net.answers import sum_of
 from mqproto.captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
 from mqproto.captures.net.ip import Datagram, IpReader
 from mqproto.captures.net.recent import (
@@ -29,7 +29,7 @@ from mqproto.captures.net.recent import (
     LONGEST_BYTES,
     NEAR_COUNT,
     DamagedCopies,
-    is_damaged,
+    is_offloaded,
 )
 from mqproto.captures.net.streams import CONNECTION_LIMIT, Reassembler, beginning_in
 from mqproto.captures.net.taps import Half, Taps
@@ -43,7 +43,9 @@ from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_pac
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
-"""The largest number of sides of connections for which the number of sent bytes is remembered."""
+"""The largest number of sides of connections for which the number of sent bytes is remembered, and of packets in
+damaged frames.
+"""
 
 CONFLICT_LIMIT: Final = 1_024
 """The largest number of pairs of contradicting frames that are reported."""
@@ -413,20 +415,13 @@ class PacketReader:
         self._copies = DamagedCopies()
         self._waiting: deque[tuple[Frame, Segment | SeenPacket | str]] = deque()
         self._kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
-        self._shown: deque[tuple[int, int, tuple[int, int, Endpoint]]] = deque(maxlen=KEPT_COUNT)
+        self._hurt: deque[tuple[int, Endpoint]] = deque(maxlen=KEPT_COUNT)  # damaged frames
+        self._since_hurt: dict[int, int] = {}
+        self._damaged: deque[int] = deque(maxlen=END_LIMIT)
 
     def is_damaged(self, number: int) -> bool:
-        """Whether a packet, or one shortly before it on its connection, is in a damaged frame.
-
-        Only the last frames are checked.
-        """
-        shown = list(self._shown)
-        end = bisect_left(shown, (number + 1,))
-        for _, connection, _ in shown[bisect_left(shown, (number,)) : end]:
-            before = (place for _, where, place in reversed(shown[:end]) if where == connection)
-            if any(is_damaged(self._kept, *each) for each in islice(before, NEAR_COUNT)):
-                return True
-        return False
+        """Whether a packet, or one shortly before it on its connection, is in a damaged frame."""
+        return number in self._damaged
 
     def __iter__(self) -> Iterator[SeenPacket]:
         damage: CaptureError | OSError | None = None
@@ -471,8 +466,12 @@ class PacketReader:
         self.totals.packets += packet.framed
         packet.number = self.totals.packets
         packet.reader = self
-        place = packet.first_frame, packet.frame, packet.source
-        self._shown.append((packet.number, packet.connection, place))
+        first, last, where = packet.first_frame, packet.frame, packet.connection
+        if any(first <= each <= last and (first == last or end == packet.source) for each, end in self._hurt):
+            self._since_hurt[where] = NEAR_COUNT
+        if self._since_hurt.get(where):
+            self._since_hurt[where] -= 1
+            self._damaged.append(packet.number)
         return packet
 
     def _meet(self, frame: Frame) -> None:
@@ -538,6 +537,9 @@ class PacketReader:
             self._early.remove(frame.number)
             return ()
         if len(frame.data) <= LONGEST_BYTES:
+            source = content.source if isinstance(content, Segment) and content.payload else None
+            if source and sum_of(frame) is False and not is_offloaded(source.host, frame, list(self._kept)):
+                self._hurt.append((frame.number, source))
             self._kept.append(frame)
         totals = self.totals
         totals.frames += 1

@@ -261,7 +261,7 @@ def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -
             segment = segment_in(frame, IpReader())
             assert segment is not None
             is_of_it = first == last or segment.source == source
-            if is_of_it and not _is_offloaded(segment.source.host, frame, frames[:place]):
+            if is_of_it and not is_offloaded(segment.source.host, frame, frames[:place]):
                 return True
     return False
 
@@ -270,7 +270,7 @@ def _number(frame: Frame) -> int:
     return frame.number
 
 
-def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
+def is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether most of a host's checksums are wrong.
 
     If so, its network card fills them in, or joins the segments that it receives.

@@ -17,7 +17,7 @@ from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.packets import PacketReader
-from tests.captures.truth.saying import Decoded, decoded, tabled
+from tests.captures.truth.saying import Decoded, Series, decoded, tabled
 
 HOP: Final = [*read_capture(Path("captures/samples/three-hop.pcapng"))]
 WHOLE: Final = decoded([HOP])
@@ -153,6 +153,16 @@ def test_nobody_is_judged_by_a_frame_that_came_damaged_only(tmp_path: Path) -> N
             told = said(frames, tmp_path / f"{number}") if at == 5 and not number % 8 else decoded([frames])
             assert told.faults == []
     assert accused > len(FILLED), "were the checksums right, somebody would be"
+
+
+def test_a_copy_that_came_damaged_long_before_or_in_another_file_accuses_nobody(tmp_path: Path) -> None:
+    copies = [*HOP[:38], with_other_bit(HOP[38], 199), *HOP[39:], *HOP[-1:] * 200]  # Byte 199 is in a body.
+    fitting = [*copies[:38], spoil.summed(copies[38]), *copies[39:]]
+    assert [each.code for each in decoded([numbered(fitting)]).faults] == ["altered"]
+    frames = numbered(copies)
+    assert said(frames, tmp_path / "one").faults == []
+    rotated = tabled(tmp_path / "two", Series([frames[:39], frames[39:]]), stories=False)
+    assert [code for severity, code, _, _ in rotated.findings if severity == "fault"] == []
 
 
 def test_where_no_checksum_of_a_sender_fits_nothing_can_be_told_of_it(tmp_path: Path) -> None:

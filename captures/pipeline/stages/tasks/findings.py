@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -51,7 +51,7 @@ def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox) -> Done:
         return done
     is_of_part = task.number < len(context.parts)
     places = _places(context.parts[task.number], wanted) if is_of_part else {}
-    damaged = _damaged(context.parts[task.number], wanted) if is_of_part else set()
+    damaged = _damaged(context.parts, task.number, wanted) if is_of_part else set()
     for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", left)):
         rows = pa.Table.from_batches(batches, FINDINGS)
         if not rows.num_rows:
@@ -75,8 +75,8 @@ def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, 
     return row | {"severity": str(found.severity), "code": found.code, "text": found.text, "section": ""}
 
 
-def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
-    """Return the packets that faults rely on and that are in damaged frames.
+def _damaged(parts: Sequence[PacketPart], own: int, wanted: pa.Table) -> set[tuple[bool, int]]:
+    """Return the packets that faults in a part rely on and that are in damaged frames, in that part or in others.
 
     Each is given by its number, or by its row_id if it has no number. Only the readable part of each file is checked.
     """
@@ -84,18 +84,22 @@ def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
     if not faults.num_rows:
         return set()
     told = zip(faults["row_id"].to_pylist(), faults["number"].to_pylist(), strict=True)
-    sought = {(True, row_id) if number is None else (False, number) for row_id, number in told}
-    sought |= {(False, number) for number in chain.from_iterable(faults["others"].to_pylist())}
+    here = {(True, row_id) if number is None else (False, number) for row_id, number in told}
+    others = {(False, number) for number in chain.from_iterable(faults["others"].to_pylist())}
     by_file: defaultdict[str, list[tuple[int, int, tuple[bool, int], Endpoint]]] = defaultdict(list)
-    near = defaultdict[int | None, deque[tuple[Any, ...]]](partial(deque, maxlen=NEAR_COUNT))
-    for batch in read(part, NEAR):
-        for row_id, number, connection, *place in zip(
-            *(batch.column(name).to_pylist() for name in NEAR), strict=True
-        ):
-            near[connection].append(tuple(place))
-            for key in sought.intersection(((True, row_id), (False, number))):
-                for file, last, first, *source in near[connection]:
-                    by_file[file].append((last, first, key, Endpoint(*source)))
+    for place, part in enumerate(parts):
+        sought = here.copy() if place == own else set()
+        if part.series == parts[own].series:
+            sought.update(key for key in others if 0 < key[1] - part.framed_before <= part.framed)
+        near = defaultdict[int | None, deque[tuple[Any, ...]]](partial(deque, maxlen=NEAR_COUNT))
+        for batch in read(part, NEAR) if sought else ():
+            for row_id, number, connection, *at in zip(
+                *(batch.column(name).to_pylist() for name in NEAR), strict=True
+            ):
+                near[connection].append(tuple(at))
+                for key in sought.intersection(((True, row_id), (False, number))):
+                    for file, last, first, *source in near[connection]:
+                        by_file[file].append((last, first, key, Endpoint(*source)))
     return {key for file, some in by_file.items() for key in _damaged_in(file, sorted(some))}
 
 
