@@ -90,13 +90,6 @@ class Stories(Claims):
         ]
         return known.sequence is not None and not (all(seen) if some else any(seen))
 
-    def never_left(self, known: Known, label: str) -> bool:
-        """Return whether no host with that name had sent the message on by the end of the capture."""
-        host = label.split(":")[0] + ":"
-        return not any(
-            self.truth.sights[number].source.startswith(host) for number in self.then(known.crossings)
-        )
-
     def never_answered(self, known: Known, label: str) -> bool:
         """Return whether no crossing to that endpoint was acknowledged by the end of the capture."""
         received, _ = self.answered
@@ -197,10 +190,6 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     ),
     (r"^The captures do not show it come", lambda claims, known, found: not claims.shows(known.arrivals)),
     (r"^It (expired|was refused)", lambda claims, known, found: claims.negative(known)),
-    (
-        r"^(\S+) answered for it, and has it: it did not send it on",
-        lambda claims, known, found: claims.never_left(known, found[1]),
-    ),
     (
         r"^\S+ sent it to (\S+) .*no answer came",
         lambda claims, known, found: claims.never_answered(known, found[1]),

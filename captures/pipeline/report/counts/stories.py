@@ -367,9 +367,7 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
         return Sentence(f"It was last seen at, or on, {where}.{lost}")
     last = hops[-1]
     if last["acknowledged_ns"] is not None:
-        text = f"{where} answered for it, and has it: it did not send it on"
-        if lost:
-            text = f"{last['to_label']} answered for it, and was not seen to send it on"
+        text = f"{last['to_label']} answered for it, and was not seen to send it on"  # No sniffer sees every path.
         return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
     times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
     if not last["numbered"]:

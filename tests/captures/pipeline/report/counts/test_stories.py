@@ -139,7 +139,7 @@ def test_a_message_that_is_stuck_is_said_to_be_where_it_is(tmp_path: Path) -> No
     rows: dict[str, Rows] = {"captures": [ended], "histories": [there, between], "hops": hops}
     stories = gather(made_up(tmp_path / "out", rows)).messages.stories
     assert [sentence(story.verdict) for story in stories.values()] == [
-        "b answered for it, and has it: it did not send it on in the 7 s until the captures end.",
+        "b answered for it, and was not seen to send it on in the 7 s until the captures end.",
         "b sent it to c 3 times, and no answer came in the 3 s until the captures end.",
     ]
     assert "went from b to c for the last of 3 times" in told(stories[between["message"]])
