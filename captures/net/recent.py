@@ -202,13 +202,18 @@ class DamagedCopies:
         return behind > 0 or number - jumped_at <= AHEAD_COUNT
 
     def compare(self, frame: Frame, segment: Segment, before: Iterable[Caught]) -> None:
-        """Look for copies of a segment that differ from it.
+        """Look for copies of a segment that differ from it, or that the capture cut.
 
         Args:
             before: earlier segments at the same place, the latest first, up to AHEAD_COUNT.
         """
         if not frame.number:
             return  # It is not from a file, and could not be named.
+        before = list(before)
+        for other, cut in before:
+            is_part = len(cut.payload) < len(segment.payload) and segment.payload.startswith(cut.payload)
+            if is_part and other.missing_bytes and cut[:3] == segment[:3]:
+                self.passed.setdefault(other.number, None)  # The rest of it is here.
         for other in _contradicting(frame, segment, before):
             damaged = Contradiction.between(other, frame).damaged
             if damaged:

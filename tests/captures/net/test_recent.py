@@ -191,6 +191,16 @@ def test_of_a_frame_that_was_cut_nobody_can_say(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["cut first", "cut later"])
+def test_of_two_copies_the_cut_one_lacks_nothing(is_first: bool, tmp_path: Path) -> None:
+    pairs = zip(spoil.shortened(HOP, 80), HOP, strict=True)
+    told = said(
+        numbered([each for pair in pairs for each in pair[:: 1 if is_first else -1]]), tmp_path / "tables"
+    )
+    assert contents(told) == contents(WHOLE)
+    assert [each.code for each in told.findings] == [each.code for each in WHOLE.findings]
+
+
 def file_of(kind: str) -> bytes:
     file = io.BytesIO()
     writer = PcapWriter(file) if kind == "pcap" else PcapngWriter(file)
