@@ -89,8 +89,7 @@ class Analyst:
                     self._take_message(sight, sight.message, last_loss(holes, seen.number))
         sight.findings += own_findings(seen)
         self._reader = seen.reader
-        if sight.findings:
-            sight.findings = [self._believed(found, found.packet) for found in sight.findings]
+        sight.findings = [self._believed(found, found.packet) for found in sight.findings]
         return sight
 
     def _believed(self, found: Finding, packet: int) -> Finding:
@@ -99,10 +98,8 @@ class Analyst:
         Args:
             packet: the number of the packet that the finding is about; 0 for bytes before the first packet.
         """
-        if found.severity is not Severity.FAULT or self._reader is None:
-            return found
-        is_damaged = any(map(self._reader.is_damaged, (packet, *found.others)))
-        return of_damaged(found) if is_damaged else found
+        is_damaged = self._reader and any(map(self._reader.is_damaged, (packet, *found.others)))
+        return of_damaged(found) if is_damaged and found.severity is Severity.FAULT else found
 
     def finish(
         self,

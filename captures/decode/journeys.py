@@ -207,10 +207,8 @@ def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
         came = [each.first for each in forms if each.first.hop[1] == sender]
         if not came or any(each.digest is None or _may_become(each, left) for each in came):
             continue
-        gone = [
-            each.first for each in forms if each.first.hop[0] == sender and each.first.hop[1] != left.hop[1]
-        ]
-        if any(each.hop_count + 1 < left.hop_count for each in gone):
+        gone = (each.first for each in forms if each.first.hop[0] == sender)
+        if any(each.hop[1] != left.hop[1] and each.hop_count + 1 < left.hop_count for each in gone):
             continue  # It may have come back, on a connection that the capture lacks.
         yield left, came
 
