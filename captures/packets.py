@@ -466,6 +466,8 @@ class PacketReader:
         self.totals.packets += packet.framed
         packet.number = self.totals.packets
         packet.reader = self
+        if not self._hurt:
+            return packet
         first, last, where = packet.first_frame, packet.frame, packet.connection
         if any(first <= each <= last and (first == last or end == packet.source) for each, end in self._hurt):
             self._since_hurt[where] = NEAR_COUNT
