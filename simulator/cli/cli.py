@@ -325,7 +325,7 @@ def probe(
       round trip      0.9 ms, connected in 0.2 ms
       window          64 messages
       timeouts        acknowledges after 500 ms, gives up after 20,000 ms
-      flags           0x0210, server class
+      flags           0x0210, about who asked: the system there is not known
       ping, UDP 3527  nobody listens
     """
     from mqproto.simulator.base.screen import working

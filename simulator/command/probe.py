@@ -22,7 +22,6 @@ from mqproto.routing import MSMQ_PORT, PING_PORT
 from mqproto.simulator.command.handshake import Handshake, HandshakeFinding, Outcome, shown
 from mqproto.simulator.topology.file import read_address
 from mqproto.wire import Guid, Ping, guid_text, ping_packet
-from mqproto.wire.layouts.internal import EstablishConnection
 
 READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4
@@ -30,11 +29,6 @@ ADDRESS_LIMIT: Final = 4
 DATAGRAM_LIMIT: Final = 64
 """The maximum number of datagrams that are examined to find the response to our Ping."""
 DATAGRAM_BYTES: Final = 64
-FLAG_WORDS: Final = {
-    EstablishConnection.no_ping: "no ping went before",
-    EstablishConnection.server_class: "server class",
-    EstablishConnection.quality_of_service: "guaranteed quality of service",
-}
 
 
 @dataclass(slots=True)
@@ -240,16 +234,12 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
             ),
         )
     if tcp.operating_system is not None:
-        yield "flags", _flags(tcp.operating_system)
+        # By [MS-MQQB] 2.2.3.1 they describe the initiator, which here is this program.
+        yield "flags", f"{tcp.operating_system:#06x}, about who asked: the system there is not known"
     for remark in tcp.remarks:
         yield "but", remark
     if report.address:
         yield f"ping, UDP {report.ping_port}", _ping(ping, tcp)
-
-
-def _flags(word: int) -> str:
-    set_bits = [name for bit, name in FLAG_WORDS.items() if bit.within(word)]
-    return ", ".join([f"{word:#06x}", *set_bits])
 
 
 def _ping(ping: HandshakeFinding, tcp: HandshakeFinding) -> str:

@@ -93,7 +93,7 @@ async def test_a_node_says_who_it_is_and_what_it_would_do(tmp_path: Path, ping: 
     assert report.ping.outcome is (Outcome.ACCEPTED if ping else Outcome.UNREACHABLE)
     assert text(report).startswith(f"127.0.0.1:{node.port}: MSMQ, accepts a session\n")
     assert ("the same queue manager would accept a session" in text(report)) is ping
-    assert "flags           0x0210, server class" in text(report)
+    assert "0x0210, about who asked: the system there is not known" in text(report)
 
 
 async def test_a_node_that_is_full_is_msmq_and_refuses_by_both_ways(tmp_path: Path) -> None:
