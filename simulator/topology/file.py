@@ -538,6 +538,9 @@ def _derived(*names: str) -> Guid:
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
+ONE_TABLE: Final = "Expected array, got object"
+NO_ACTION: Final = "Invalid enum value "
+"""What msgspec says of one table where there may be several, and of a fault that is none."""
 _reading: Final = threading.Lock()
 """A lock that is held while msgspec may inspect the fields of a Struct for the first time.
 
@@ -560,6 +563,8 @@ def _convert(table: object, kind: type[Entry], where: str) -> Entry:
     except msgspec.ValidationError as error:
         # msgspec says: Expected `int`, got `str` - at `$.id`
         reason, _, key = str(error).replace("`", "").partition(" - at $")
-        if not where and reason == "Expected array, got object":
-            raise TopologyError(f"{key[1:]}: there may be several; begin each with [[{key[1:]}]]") from None
+        if not where and reason == ONE_TABLE:
+            reason += f"; write [[{key[1:]}]], once for each"
+        elif reason.startswith(NO_ACTION):
+            reason += f"; {nearest(reason.removeprefix(NO_ACTION), [*map(str, Action)])}"
         raise TopologyError(f"{where}{key}: {reason[0].lower()}{reason[1:]}".lstrip(".:")) from None

@@ -366,7 +366,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         (f"{SMALL}[[link]]\nbetween = ['b', 'a']", "link: 'b' and 'a' are linked already; leave it out"),
         (f"{SMALL}[[link]]\nbetween = ['a', 'a']", "link: 'a' needs no link with itself; leave it out"),
         (f"{SMALL}[[link]]\nbetween = ['a', 'c']", "link: no node is called 'c'; there is a, b"),
-        ("[node.a]\n[link]\nbetween = ['a', 'b']", "link: there may be several; begin each with [[link]]"),
+        ("[link]\nbetween = ['a', 'b']", "link: expected array, got object; write [[link]], once for each"),
         (f"{SMALL}[[link]]\nbetween = ['a']", "link 2.between: expected array of length 2, got 1"),
         (f"{SMALL}[route.c]\na = 'b'", "route: no node is called 'c'; there is a, b"),
         (f"{SMALL}[route.a]\nc = 'b'", "route.a: no node is called 'c'; there is a, b"),
@@ -392,8 +392,8 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         (f"{SMALL}[node.a.settings]\nwindow_size = 0", "settings: window_size = 0: must be 1 to 32767"),
         (f"{SMALL}[[fault]]\nat_s = -1\naction = 'kill'\nnode = 'a'", "fault 1.at_s: expected float >= 0.0"),
         (
-            f"{SMALL}[[fault]]\nat_s = 1\naction = 'burn'\nnode = 'a'",
-            "fault 1.action: invalid enum value 'burn'",
+            f"{SMALL}[[fault]]\nat_s = 1\naction = 'kil'\nnode = 'a'",
+            "fault 1.action: invalid enum value 'kil'; did you mean 'kill'?",
         ),
         (
             f"{SMALL}[[fault]]\nat_s = 1\naction = 'kill'\nnode = 'c'",
