@@ -65,7 +65,10 @@ def statuses() -> Iterator[str]:
             output.FINDING,
             "a finding, a broken promise, something that could not be done, or a bug in mqproto",
         ),
-        (output.MISUSE, "misuse: what was typed cannot be, or an extra is not installed"),
+        (
+            output.MISUSE,
+            "misuse: what was typed cannot be, or names nothing that exists; or an extra is not installed",
+        ),
         (output.INTERRUPTED, "interrupted by Ctrl-C"),
     )
     yield from table("exit status | ", rows)

@@ -70,6 +70,10 @@ class QueueKind(StrEnum):
     """
 
 
+NO_QUEUES: Final = frozenset({QueueKind.BLOCKED, QueueKind.DECLARED, QueueKind.MET})
+"""The kinds of stored queues that are not really queues."""
+
+
 class QueueRow(NamedTuple):
     """A queue that exists from now on. `queue` is its number in the store, from 1 to 2**22.
 

@@ -277,6 +277,8 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
     Raises:
         UsageError: the store has no queue of one of these names.
     """
+    from mqproto.turn.effects import NO_QUEUES
+
     called: dict[str, set[int]] = {}
     for number, row in found.queues.items():
         known = known_as(row.name)
@@ -285,7 +287,8 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
     chosen = set()
     for name in names:
         if name.casefold() not in called:
-            there = ", ".join(sorted({known_as(row.name) for row in found.queues.values()}))
+            rows = (row for row in found.queues.values() if row.kind not in NO_QUEUES)
+            there = ", ".join(sorted({known_as(row.name) for row in rows}))
             raise UsageError(f"{found.path} has no queue {name}; it has {there or 'none'}")
         chosen |= called[name.casefold()]
     return chosen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, Printout, run_task
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, Printout, run_task
 from mqproto.simulator.command.options import Commands, FirstByDefault
 from mqproto.simulator.edges.options import HistoryOption, LogOption
 
@@ -190,7 +190,7 @@ def _see_to(
     history: str,
     limit: int | None = None,
 ) -> Printout:
-    """Carry out an action on failed messages. Status 1 if at least one given name fits no message.
+    """Carry out an action on failed messages. Status 1 if some of the given names fit no message, and 2 if none does.
 
     Args:
         act: the action; None to only list the messages.
@@ -217,7 +217,7 @@ def _see_to(
     if not missing:
         return told
     complaints = chain((_nobody_has(name, place.again) for name in missing), unknown.told())
-    return told._replace(status=FINDING, complaints=complaints)
+    return told._replace(status=FINDING if found else MISUSE, complaints=complaints)
 
 
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
@@ -266,4 +266,5 @@ def erase(
     for name in done.left:
         beside = "run its program once more, or, if nobody does, " if erasing.is_journal(name) else ""
         complaints.append(f"{name} has it still: {beside}remove that file")
-    return Printout(asdict(done), [text], DONE if done.is_whole else FINDING, complaints)
+    status = FINDING if done.messages or done.left or done.trouble else MISUSE
+    return Printout(asdict(done), [text], DONE if done.is_whole else status, complaints)

@@ -550,9 +550,11 @@ def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_
 async def test_a_name_that_nobody_has_is_said_and_the_others_go(desk: Client, tmp_path: Path) -> None:
     sent = await desk.send("orders", b"one", transactional=True, journal_negative=True)
     await rejects(desk)
-    said = await Typed(tmp_path, "desk.toml", DESK).run("failed", "resolve", str(sent), "another", status=1)
+    typed = Typed(tmp_path, "desk.toml", DESK)
+    said = await typed.run("failed", "resolve", str(sent), "another", status=1)
     assert "1 message resolved" in said
     assert "no message that failed is called another" in said
+    assert "no message that failed" in await typed.run("failed", "retry", "another", status=2)
 
 
 async def test_what_was_damaged_on_disk_has_failed_and_is_said_to_have(
