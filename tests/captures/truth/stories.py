@@ -132,21 +132,21 @@ class Stories(Claims):
         """Return whether the damaged capture shows the message arriving at a host more than once, and the answers are
         as stated.
 
-        Shuffled frames may show a later copy first, with its answer after both.
+        Shuffled frames may show a later copy first, with its answer after both. Frames of two interfaces have no order.
         """
 
-        def frame(number: int) -> int:
-            return self.seen[self.place[number]].frame if number in self.place else 0
+        def at(number: int) -> tuple[int, int]:
+            seen = self.seen[self.place[number]] if number in self.place else None
+            return (0, 0) if seen is None else (seen.frame, seen.interface.number)
 
         received, _ = self.answered
-        to = sorted(
-            (each for each in self.crossed(known, destination=label) if self.shows([each])), key=frame
-        )
+        to = sorted((each for each in self.crossed(known, destination=label) if self.shows([each])), key=at)
         if len(to) < 2:
             return False
         if "do not tell" not in how:
             return "has answered" not in how or any(each in received for each in to[:-1])
-        return not 0 < frame(received.get(to[0], 0)) < frame(to[1]) or self.lacks_of(to[0])
+        (answer, by), (again, interface) = at(received.get(to[0], 0)), at(to[1])
+        return not 0 < answer < again or by != interface or self.lacks_of(to[0])
 
     def lacks_of(self, number: int) -> bool:
         """Return whether the damaged capture lacks anything of the connection that a packet crossed.
