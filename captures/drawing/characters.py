@@ -29,7 +29,7 @@ def lines(
     if not columns:
         return
     places, spacing = _placed(columns, width)
-    yield _heads(columns, places, spacing)
+    yield _heads(columns, places, spacing, width)
     for number, row in enumerate(rows):
         away = {span.column for span in gone if span.first <= number < span.last}
         signs = [GONE if column in away else LINE for column in range(len(columns))]
@@ -62,10 +62,11 @@ def _placed(columns: Sequence[str], width: int) -> tuple[list[int], int]:
     return [first + spacing * column for column in range(len(columns))], spacing
 
 
-def _heads(columns: Sequence[str], places: Sequence[int], spacing: int) -> str:
+def _heads(columns: Sequence[str], places: Sequence[int], spacing: int, width: int) -> str:
     line = ""
     for name, place in zip(columns, places, strict=True):
-        shown = name if len(name) < spacing or len(places) == 1 else f"{name[: spacing - 2]}…"
+        room = min(spacing if len(places) > 1 else width, 2 * (width - place))
+        shown = name if len(name) < room else f"{name[: room - 2]}…"
         line = line.ljust(max(0, place - len(shown) // 2)) + shown
     return line
 

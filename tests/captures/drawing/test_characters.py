@@ -29,6 +29,12 @@ def ladders(draw: st.DrawFn) -> tuple[list[str], list[Row]]:
     return columns, draw(st.lists(st.one_of(rungs, breaks, st.just(Pause("2.0 s later"))), max_size=6))
 
 
+def test_a_long_name_of_the_last_column_is_cut() -> None:
+    [heads, *_] = lines(["a", "b" * 25], [], 60)
+    assert heads.endswith("bb…")
+    assert len(heads) <= 60
+
+
 @settings(max_examples=60)
 @given(ladder=ladders(), data=st.data())
 def test_no_line_is_wider_than_was_asked_for(
