@@ -150,7 +150,7 @@ def parse_path_name(text: str) -> PathName:
             guess, which name was probably meant.
     """
     try:
-        return _parse(text.strip())
+        return _parse(text.strip(" "))
     except FormatNameError as error:
         meant = guess(text)
         reason = f"{meant.reason}; write {meant.path}" if meant else error

@@ -219,10 +219,10 @@ def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
         UsageError: the queue's name and `node` name different nodes, or no node is given and there are several.
     """
     from mqproto.formatname import parse_path_name
-    from mqproto.simulator.topology.resolve import is_bare
+    from mqproto.simulator.topology.resolve import is_bare, means_here
 
     computer = "." if is_bare(queue) else parse_path_name(queue).computer
-    if computer != ".":
+    if not means_here(place.topology, computer):
         if node is not None and node.casefold() != computer.casefold():
             raise UsageError(f"{queue} is a queue of {computer}: leave --node {node} out")
         return place.topology.node_named(computer).name

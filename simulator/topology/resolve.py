@@ -92,7 +92,7 @@ def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName 
     owner.
     """
     match name:
-        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if not _is_here(
+        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if not means_here(
             directory, address
         ):
             known = {node.host for node in directory.nodes.values()}
@@ -117,11 +117,11 @@ def is_elsewhere(directory: KnownNodes, text: str) -> bool:
     name = parse_queue_name(text)
     if isinstance(name, PathName):
         known = {node.casefold() for node in directory.nodes}
-        return not _is_here(directory, name.computer) and name.computer.casefold() not in known
+        return not means_here(directory, name.computer) and name.computer.casefold() not in known
     return elsewhere(directory, name) is not None
 
 
-def _is_here(directory: KnownNodes, computer: str) -> bool:
+def means_here(directory: KnownNodes, computer: str) -> bool:
     """Return whether a name means the node that is spoken to: a dot, or localhost unless a node has that name."""
     if computer.casefold() != "localhost":
         return computer == "."
@@ -141,7 +141,7 @@ def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
                 return ResolvedName(node, None, name, name.local.queue)
             found = _local(node, name.local)
             # On any other computer, a dot or localhost would mean that computer.
-            is_here = _is_here(directory, address)
+            is_here = means_here(directory, address)
             direct = direct_name(PathName(found.node.name, *name.local)) if is_here else name
             return replace(found, format_name=direct)
         case PrivateName(manager, identifier, journal):
@@ -230,7 +230,7 @@ def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
 
 
 def _computer(directory: KnownNodes, computer: str, at: str | None, path: PathName | None = None) -> Node:
-    if _is_here(directory, computer):
+    if means_here(directory, computer):
         if at is None and len(directory.nodes) > 1:
             names = ", ".join(directory.nodes)
             raise TopologyError(

@@ -13,7 +13,7 @@ from mqproto.simulator.node.control import Declared, QueueWish
 from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.directory import NodeDirectory, as_the_core_has_it
 from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
-from mqproto.simulator.topology.resolve import is_bare
+from mqproto.simulator.topology.resolve import is_bare, means_here
 from mqproto.wire import Guid, guid_text
 
 
@@ -109,7 +109,10 @@ class QueueAdministration:
             name = parse_path_name(f".\\{text}" if is_bare(text) else text)
         except FormatNameError as error:
             raise UsageError(str(error).removeprefix(".\\")) from None
-        if name.computer != "." and name.computer.casefold() != node.casefold():
+        if (
+            not means_here(self._directory.topology, name.computer)
+            and name.computer.casefold() != node.casefold()
+        ):
             raise UsageError(f"{text} is a queue of {name.computer}: ask that one")
         if name.read_only or name.subqueue:
             raise UsageError(
