@@ -34,6 +34,7 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.metrics.families import families
 from mqproto.simulator.rig.load.validator import Cue
 from mqproto.simulator.rig.validation.ends.ways import WAYS
+from mqproto.simulator.rig.validation.scenario import ValidationScenario
 from mqproto.simulator.storage import tables as stores
 from mqproto.simulator.storage.care import export
 from mqproto.simulator.topology import file, nodes
@@ -227,6 +228,13 @@ def waypoints() -> Iterator[str]:
 def cues() -> Iterator[str]:
     """The cues in a message's body that tell a validating consumer what to do."""
     yield from table("cue | the consumer", ((f"`{cue.value}`", cue.meaning) for cue in Cue))
+
+
+def scenario() -> Iterator[str]:
+    """The keys of a validation's scenario."""
+    said = inspect.cleandoc(ValidationScenario.__doc__ or "")
+    rows = ((f"`{key}`", text) for key, text in re.findall(r"(?m)^(\w+): (.+(?:\n +.+)*)", said))
+    yield from table("key | meaning", rows)
 
 
 def ways() -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,14 +17,14 @@ def strictly(table: object, kind: type[Entry]) -> Entry:
         msgspec.ValidationError: a key is missing or unknown, or a value is not valid.
     """
     record = msgspec.convert(table, kind)
-    for key in _unknown(table, msgspec.to_builtins(record)):
-        raise msgspec.ValidationError(f"unknown key {key!r}")
+    for key, known in _unknown(table, msgspec.to_builtins(record)):
+        raise msgspec.ValidationError(f"unknown key {key!r}; there is {', '.join(known)}")
     return record
 
 
-def _unknown(given: Any, taken: Any) -> Iterator[str]:
+def _unknown(given: Any, taken: Any) -> Iterator[tuple[str, Iterable[str]]]:
     if isinstance(given, dict):
-        yield from (key for key in given if key not in taken)
+        yield from ((key, taken) for key in given if key not in taken)
         for key in given.keys() & taken.keys():
             yield from _unknown(given[key], taken[key])
     elif isinstance(given, list):

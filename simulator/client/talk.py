@@ -180,10 +180,8 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
         stdin = "-"
     if stdin not in (None, "-"):
         raise UsageError(f"{stdin!r} after the queue: write - for stdin, --body TEXT or --file PATH")
-    if sum(given is not None for given in (body, file, stdin)) != 1:
-        raise UsageError("give one body: --body TEXT, --file PATH, or - for stdin")
-    if lines and body is not None:
-        raise UsageError("--lines is for --file and stdin: leave it or --body out")
+    if sum(given is not None for given in (body, file, stdin)) != 1 or (lines and body is not None):
+        raise UsageError("give one body: --body TEXT, or --file PATH or - for stdin, alone or with --lines")
     if body is not None:
         data = body.encode("utf-8", "surrogateescape")
     elif file is not None:
@@ -259,10 +257,8 @@ async def send(
             kind, option = ("transactional", "--no-") if takes else ("not transactional", "--")
             hint = f"leave {option}transactional out" if was_said else "send to it by itself"
             raise UsageError(f"{name} is {kind} and takes no others: {hint}")
-    if together and not transactional:
-        raise UsageError(f"{queue} is not transactional: leave --transaction out")
-    if like.final_ack and not transactional:
-        raise UsageError(f"{queue} is not transactional: leave --final-ack out")
+    if not transactional and (option := "transaction" * together or "final-ack" * like.final_ack):
+        raise UsageError(f"{queue} is not transactional: leave --{option} out")
     drafts = [replace(like, body=body, transactional=transactional) for body in found]
     names_of_all = ",".join(place.name_at(at, name) for name in names)
     async with connect(topology, at, place.directory, journal=journal) as client:

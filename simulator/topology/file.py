@@ -540,7 +540,7 @@ def _derived(*names: str) -> Guid:
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 ONE_TABLE: Final = "Expected array, got object"
 NO_ACTION: Final = "Invalid enum value "
-"""What msgspec says about one table where there may be several, and of a fault that is none."""
+"""msgspec's words for one table where there may be several, and for an unknown fault."""
 _reading: Final = threading.Lock()
 """A lock that is held while msgspec may inspect the fields of a Struct for the first time.
 

@@ -68,6 +68,7 @@ class ProcessKill:
 class ValidationScenario:
     """One validation.
 
+    title: what it shows, in a sentence.
     heading: the heading in the document whose rules it tests.
     messages: the number of messages that the producer sends.
     via: `gateway` to send over HTTP, each message with its own id; `client` to send directly to the node.

@@ -50,7 +50,7 @@ def test_a_scenario_is_read_from_a_file(tmp_path: Path) -> None:
         (MINIMAL + 'cues = ["sulk"]\n[expect]\n', "Invalid enum value 'sulk'"),
         ("title = ", "is not a scenario"),
         ("title = '\udcff'", "is not a scenario: 'utf-8' codec"),
-        (MINIMAL + 'cue = ["fail"]\n[expect]\n', "unknown key 'cue'"),
+        (MINIMAL + 'cue = ["fail"]\n[expect]\n', "unknown key 'cue'; there is title, heading"),
         (MINIMAL + "only = 3\n[expect]\n", "only = 3: messages are counted from 0, and there are 3"),
         (MINIMAL + "timeout_s = nan\n[expect]\n", "at `$.timeout_s`"),
         (MINIMAL + 'via = "client"\nunread = 1\n[expect]\n', "there is no gateway for unread"),
@@ -58,7 +58,7 @@ def test_a_scenario_is_read_from_a_file(tmp_path: Path) -> None:
             MINIMAL + "[expect]\n[[strikes]]\nkill = 'me'\nwhen = 'called'\n",
             "value 'me' - at `$.strikes[0].kill`",
         ),
-        (MINIMAL + "[expect]\n[[strikes]]\nkill = 'trigger'\nwhen = 'called'\nat = 3\n", "unknown key 'at'"),
+        (MINIMAL + "[expect]\n[[strikes]]\nkill = 'trigger'\nwhen = 'called'\nat = 3\n", "'at'; there is"),
     ],
 )
 def test_a_file_that_is_no_scenario_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
