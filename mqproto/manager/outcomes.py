@@ -449,12 +449,12 @@ class Tracing:
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
-    def received(self, message: UserMessage, now: Moment) -> None:
-        """Report a message that has arrived.  3.1.5.8.9"""
+    def received(self, message: UserMessage, now: Moment, *, passes_on: bool) -> None:
+        """Report a message that has arrived, with a hop more if it goes on.  3.1.5.8.2, 3.1.5.8.9"""
         if message.base.trace and message.debug is not None:
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))
-            self._outcomes.report(message.debug, report_label(message, now), body, now)
+            self._outcomes.report(message.debug, report_label(message, now, passes_on), body, now)
 
     def sent(self, sent: list[tuple[bytes, str]], now: Moment) -> None:
         """Report messages that were sent, each with the address that it went to, and empty the list.  3.1.7.1.7"""
@@ -468,7 +468,7 @@ class Tracing:
         sent.clear()
 
 
-def report_label(message: UserMessage, now: Moment) -> str:
+def report_label(message: UserMessage, now: Moment, more_hops: int = 0) -> str:
     """Return the label of a report: source, message, hops and time.
 
     An example is `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`.
@@ -477,7 +477,7 @@ def report_label(message: UserMessage, now: Moment) -> str:
     at = datetime.fromtimestamp(now.utc_s, UTC)
     half = "AM" if at.hour < 12 else "PM"
     date = f"{DAYS[at.weekday()]},{MONTHS[at.month - 1]} {at.day:02} {at.year % 100:02}"
-    number = f"{source[:4]}:{message.user.message_id:08X}:{message.user.hop_count:02X}"
+    number = f"{source[:4]}:{message.user.message_id:08X}:{message.user.hop_count + more_hops:02X}"
     return f"{number} received by {source} at {at:%H:%M:%S} {half} {date}"
 
 

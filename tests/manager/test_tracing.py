@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_message_is_reported_by_each_queue_manager_that_it_leaves_or_comes_to(
         assert told is not None
         assert (told["message_id"], told["queue"]) == ("00000001", destination.name)
         seen.append((label["hops"], told.groupdict().get("next_hop"), told.groupdict().get("hops")))
-    assert set(seen) == {("00", "10.0.0.2", "00"), ("00", None, None), ("01", "c", "01"), ("01", None, None)}
+    assert Counter(seen) == {("00", "10.0.0.2", "00"): 1, ("01", "c", "01"): 1, ("01", None, None): 2}
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.9")

@@ -860,16 +860,18 @@ def test_a_connect_to_a_hop_with_tls_names_the_manager_whose_certificate_is_want
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")
-def test_a_request_for_a_direct_name_leaves_the_manager_open() -> None:
+@pytest.mark.parametrize(("host", "manager"), [("10.9.9.9", NULL_GUID), ("c", guid_of("c"))])
+def test_a_request_for_a_direct_name_leaves_the_manager_open_unless_its_host_is_declared(
+    host: str, manager: Guid
+) -> None:
     net = a_pair()
-    net.send("a", direct("10.9.9.9"), "x")
+    net.send("a", direct(host), "x")
     (connect,) = net.nodes["a"].up.take(net.now).connects
     net.nodes["a"].up.opened(connect.session, net.now)
     (send,) = net.nodes["a"].up.take(net.now).sends
     request = decode_packet(send.chunks[0])
     assert isinstance(request, EstablishConnection)
-    server: Guid = request.server_guid
-    assert server == NULL_GUID
+    assert request.server_guid == manager
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.4")

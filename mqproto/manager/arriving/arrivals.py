@@ -210,7 +210,7 @@ class Arrivals:
             self.in_sequence.arrived(queue, run, remote, now)
         traced = not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven
         if traced and self.refusing.count == refused_count:  # 3.1.5.8.2: what is refused is disregarded.
-            self._tracing.received(run.message, now)
+            self._tracing.received(run.message, now, passes_on=take is rules.Take.PASS_ON)
 
     def _refuse(self, run: Run, ruling: rules.Ruling, remote: Remote, now: Moment) -> None:
         """End a message here, unless it is a copy of a message that ended earlier."""
