@@ -187,10 +187,11 @@ def drafts(draw: st.DrawFn) -> Draft:
     octets = st.text(characters, max_size=99).map(str.encode) | st.binary(max_size=99)
     numbers = st.just(0) | st.sampled_from([1, 8, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF)
     admin_queue = draw(st.sampled_from(["", *own]))
+    transactional = draw(st.booleans())
     return Draft(
         body=draw(octets),
         label=draw(st.text(characters, max_size=LONGEST_LABEL // 2)),
-        transactional=draw(st.booleans()),
+        transactional=transactional,
         recoverable=draw(st.booleans()),
         priority=draw(st.integers(0, 7)),
         extension=draw(octets),
@@ -201,7 +202,7 @@ def drafts(draw: st.DrawFn) -> Draft:
         time_to_be_received_s=draw(times),
         journal_negative=draw(st.booleans()),
         journal_positive=draw(st.booleans()),
-        final_ack=draw(st.booleans()),
+        final_ack=transactional and draw(st.booleans()),
         admin_queue=admin_queue,
         response_queue=draw(st.sampled_from(["", *own, *others])),
         acknowledgments=draw(st.integers(1, 15)) if admin_queue else 0,
