@@ -230,9 +230,11 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
     for other_frame, other in before:
         if other.source != segment.source or other.destination != segment.destination:
             continue
-        if other.flags & SYN:
-            return  # Anything before that belongs to another connection.
         at = signed(other.sequence_number - segment.sequence_number)
+        if other.flags & SYN:
+            if opening or not -JUMP_LIMIT_BYTES < at < -1:
+                return  # Anything before that belongs to another connection.
+            continue  # It was sent again, because a connection does not begin behind its first byte.
         if at and opens_session(segment.payload):
             continue  # It begins another connection, or repeats the first bytes of this one.
         if not at and other.payload == segment.payload:

@@ -25,6 +25,8 @@ FILLED: Final = [
     number for number, frame in enumerate(HOP) if (at := spoil.placed(frame)) and at.end > at.payload
 ]
 FIRST, LATER, LAST = FILLED[0], FILLED[12], FILLED[-1]
+SYN: Final = FIRST - 3
+"""The place of the frame that opens the connection of the first packet, three before it."""
 PLACES: Final = pytest.mark.parametrize("place", [FIRST, LATER, LAST], ids=["first", "later", "last"])
 
 
@@ -101,11 +103,12 @@ def test_nobody_is_judged_by_copies_that_contradict_each_other(
         assert contents(told) < contents(WHOLE), "neither is shown"
 
 
-def test_a_damaged_frame_is_passed_over_though_a_repeated_opening_is_between_its_copies(
-    tmp_path: Path,
+@pytest.mark.parametrize("repeated", [FIRST, SYN], ids=["opening", "SYN"])
+def test_a_damaged_frame_is_passed_over_though_what_began_its_connection_comes_again_between_its_copies(
+    repeated: int, tmp_path: Path
 ) -> None:
     offer = FILLED[2]
-    copies = with_other_bit(HOP[offer], 0), HOP[FIRST], HOP[offer]
+    copies = with_other_bit(HOP[offer], 0), HOP[repeated], HOP[offer]
     told = said(numbered([*HOP[:offer], *copies, *HOP[offer + 1 :]]), tmp_path / "tables")
     assert [code for code, _ in about_frames(told)] == ["damaged-frame"]
     assert contents(told) == contents(WHOLE)
