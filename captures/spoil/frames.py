@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -30,6 +31,8 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
 """The limit for how late a frame may be: fewer frames than this overtake it."""
+QUEUED_NS: Final = 100_000_000
+"""The longest time, in nanoseconds, for which a network card's queue keeps a frame."""
 
 
 def dice(seed: int, subject: str) -> random.Random:
@@ -106,11 +109,19 @@ def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
 def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Frame]:
     """Let up to `places` other frames overtake each frame, as in a network card with several queues.
 
-    As in `swapped`, each frame gets the time that belongs to its new place.
+    No queue waits for longer than QUEUED_NS. As in `swapped`, each frame gets the time that belongs to its new place.
     """
     chance = dice(seed, "shuffle")
     in_order = list(frames)
-    order = sorted(range(len(in_order)), key=lambda place: place + chance.uniform(0, places + 1))
+    times_ns = [frame.time_ns for frame in in_order]
+
+    def overtaken(place: int) -> float:
+        near = bisect_right(
+            times_ns, times_ns[place] + QUEUED_NS, place, min(place + places + 1, len(times_ns))
+        )
+        return place + chance.uniform(0, near - place)
+
+    order = sorted(range(len(in_order)), key=overtaken)
     for place, frame in zip(order, in_order, strict=True):
         moved = in_order[place]
         yield moved if moved is frame else noted(moved, "shuffled")._replace(time_ns=frame.time_ns)

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.spoil import cut, delayed, lost, repeated, shortened, shuffled, swapped
+from mqproto.captures.spoil.frames import QUEUED_NS
 
 shares = st.sampled_from([0, 1, 30, 100])
 seeds = st.integers(0, 5)
@@ -65,13 +66,14 @@ def test_what_is_swapped_stands_one_place_away_and_time_never_goes_back(percent:
         assert worse[-1] == frames[-1]
 
 
-@given(st.integers(0, 30), seeds)
-def test_what_is_shuffled_is_overtaken_by_so_many_at_most(places: int, seed: int) -> None:
-    frames = some_frames()
+@given(st.integers(0, 30), seeds, st.sampled_from([1, 30_000_000, QUEUED_NS + 1]))
+def test_what_is_shuffled_is_overtaken_by_so_many_at_most(places: int, seed: int, apart_ns: int) -> None:
+    frames = [frame._replace(time_ns=place * apart_ns) for place, frame in enumerate(some_frames())]
     worse = list(shuffled(frames, places, seed))
     assert Counter(bare(worse)) == Counter(bare(frames))
     assert [frame.time_ns for frame in worse] == [frame.time_ns for frame in frames]
     assert all(place - frame.data[0] <= places for place, frame in enumerate(worse))
+    assert all(abs(frame.time_ns - frames[frame.data[0]].time_ns) <= QUEUED_NS for frame in worse)
 
 
 @given(st.integers(0, 45), st.integers(0, 45))
