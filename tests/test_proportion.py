@@ -45,7 +45,7 @@ LINES: Final = {
     "mqproto/wire": 4_250,
     "pyspark_mqproto/.": 50,
     "simulator/.": 0,
-    "simulator/base": 2_400,
+    "simulator/base": 2_450,
     "simulator/cli": 2_650,
     "simulator/client": 2_950,
     "simulator/command": 2_500,

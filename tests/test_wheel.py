@@ -143,9 +143,7 @@ def test_captures_are_decoded_without_what_their_extra_does_not_bring(check: Che
         "import sys\nsys.modules |= dict.fromkeys(sys.argv.pop(1).split())\n"
         "from mqproto.simulator.cli.start import main\nmain()"
     )
-    others = (
-        "trio anyio structlog h11 prometheus_client httpx sqlalchemy pyspark numpy cryptography hypothesis"
-    )
+    others = "trio anyio structlog httptools prometheus_client httpx sqlalchemy pyspark numpy cryptography hypothesis"
     typed = shlex.split(check.command)[1:]
     done = subprocess.run(
         [sys.executable, "-c", program, others, *typed],

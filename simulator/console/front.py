@@ -27,7 +27,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mqproto.base.errors import MqprotoError, UsageError
-from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Limits, Request, Stream
+from mqproto.simulator.base.http.framing import BodyTooLargeError
+from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, Stream
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.console.feed import CLIENTS, Feed, event
 from mqproto.simulator.console.guard import SAFE, ConsoleGuard, Denied

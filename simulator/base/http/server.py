@@ -1,8 +1,8 @@
 """HTTP/1.1 for untrusted clients: everything they send or occupy has a limit.
 
-h11 handles the protocol, and trio the sockets. We tried existing servers, and each of them leaves something unlimited.
-If a server has a setting for a limit, it was set to 10 s. "never" means not within 40 s. This was measured on
-2026-11-26, with Python 3.11, on loopback:
+httptools handles the grammar, and trio the sockets. We tried existing servers, and each of them leaves something
+unlimited. If a server has a setting for a limit, it was set to 10 s. "never" means not within 40 s. This was measured
+on 2026-11-26, with Python 3.11, on loopback:
 
                                      here          hypercorn 0.18  granian 2.8.7  uvicorn 0.54, h11
                                                                                   or httptools
@@ -19,7 +19,7 @@ If a server has a setting for a limit, it was set to 10 s. "never" means not wit
     and a client that does not read  ends in 11 s  never           ends in 10 s   ends in 10 s
     on trio                          yes           yes             no             no
 
-h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this module serves the connections:
+So this module serves the connections:
 
     a whole head        must arrive within `head_s` and `head_bytes`, including the TLS handshake
                         before it; a connection may also be idle for `head_s`
@@ -41,20 +41,24 @@ h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this modul
 The end of a request is never a guess: two servers that guess differently can be made to see different requests. The
 following are answered with 400, and the connection closes. Nothing after them is read as a request.  [RFC 9112]
 
-    Content-Length and Transfer-Encoding both       6.1; h11 takes the chunks
-    Transfer-Encoding in HTTP/1.0                   6.1; h11 takes it
-    POST in HTTP/1.0 without Content-Length         RFC 1945, 8.3; h11 drops the body
-    a bare LF at the end of a line of the head,     2.2; h11 takes it in heads and trailers
+    Content-Length and Transfer-Encoding both       6.1
+    Transfer-Encoding in HTTP/1.0                   6.1; httptools takes it
+    POST in HTTP/1.0 without Content-Length         RFC 1945, 8.3; httptools takes it
+    a bare LF at the end of a line of the head,     2.2
     of chunks or of trailers
-    a header that continues on the next line        5.2; h11 makes one line of it
-    HTTP/2.0, 0.9 or any version but 1.0 and 1.1    2.3; h11 takes any
-    other codings, or two of them                   h11 refuses this
-    lengths that differ, have a sign or             h11 refuses this
+    a header that continues on the next line        5.2
+    HTTP/2.0, 0.9 or any version but 1.0 and 1.1    2.3; httptools takes 2.0
+    other codings, or two of them                   6.1; httptools takes them
+    chunks and an offer to upgrade                  httptools takes them for the other protocol
+    two lengths, or one that has a sign or          6.3; httptools takes many digits
     more than 20 digits
-    two Hosts or none                               h11 refuses this
-    white space before a colon or in the target     h11 refuses this
-    CR or NUL in a header                           h11 refuses this
-    chunk sizes that are not hexadecimal            h11 refuses this
+    two Hosts or none                               3.2; httptools takes this
+    a target that is not ASCII                      3.2; httptools takes it
+    white space before a colon or in the target     5.1, 3
+    CR or NUL in a header                           RFC 9110, 5.5
+    chunk sizes that are not hexadecimal, or        7.1
+    have white space beside them
+    methods that no RFC has                         httptools knows no others
 
 One CRLF before a request is ignored (2.2), and a target may be a whole URL, as a client of a proxy writes it (3.2.2).
 """
@@ -62,6 +66,7 @@ One CRLF before a request is ignored (2.2), and a target may be a whole URL, as 
 from __future__ import annotations
 
 import email.utils
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
@@ -73,26 +78,18 @@ from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple
 
-import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.routing.peers import host_group
-from mqproto.simulator.base.http.framing import (
-    BARE_LF,
-    CRLF,
-    check_framing,
-    check_lines,
-    in_origin_form,
-    is_chunked,
-)
+from mqproto.simulator.base.http.framing import CRLF, HeadTooLargeError, MalformedError, RequestHead, Requests
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
-"""How many bytes of a chunked body are read at once.
-
-The number is small because h11 examines all unused data again for each chunk.
-"""
+"""How many bytes of a chunked body are read at once: for each chunk, what is left of them is copied."""
+GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
+"""A line of an answer's head.  [RFC 9110] 5.1, 5.5"""
 LINGER_S: Final = 2.0
 """How many seconds the server continues to read and drop data after an answer that refuses the data."""
 DOORWAY: Final = 200
@@ -146,10 +143,6 @@ class BodyLost(Exception):  # noqa: N818
         self.fault = fault
 
 
-class BodyTooLargeError(Exception):
-    """The body is larger than its handler accepts."""
-
-
 class Answer(NamedTuple):
     """A status, headers in addition to the standard ones, and a body."""
 
@@ -180,12 +173,11 @@ class Request:
     target: the path and the query, as the client sent them.
     """
 
-    def __init__(self, head: h11.Request, next_part: Callable[[float], Awaitable[bytes]]) -> None:
-        self.method = head.method.decode("ascii")
-        self.target = head.target.decode("ascii")
-        self._headers: dict[str, list[str]] = {}
-        for name, value in head.headers:
-            self._headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
+    def __init__(self, head: RequestHead, next_part: Callable[[float], Awaitable[bytes]]) -> None:
+        self.method, self.target = head.method, head.target
+        self.content_length = head.length
+        """The length of the body in bytes; None for a chunked body."""
+        self._headers = head.headers
         self._next_part = next_part
 
     def header(self, name: str) -> list[str]:
@@ -196,13 +188,6 @@ class Request:
     def header_names(self) -> list[str]:
         """The names of all headers, in lower case."""
         return list(self._headers)
-
-    @property
-    def content_length(self) -> int | None:
-        """The length of the body in bytes, which the server has checked; None for a chunked body."""
-        for value in self.header("content-length"):
-            return int(value)
-        return None if self.header("transfer-encoding") else 0
 
     async def part(self, most_bytes: float = inf) -> bytes:
         """Return the next part of the body; empty at its end.
@@ -411,24 +396,16 @@ class _Conversation:
         if server.tls is not None:
             # The handshake runs with the first read or write, within the time limit of that.
             self._stream = trio.SSLStream(self._socket, server.tls, server_side=True, https_compatible=True)
-        self._http = self._new_http()
+        self._requests = Requests(self._limits.head_bytes)
         self._body_began_s = 0.0
-        self._is_chunked = False
-        self._last = b""
-        """The last byte that h11 has taken, whether from the body itself or from a line around a chunk."""
-        self._chunk_bytes = 0
-        """How many bytes of the current chunk h11 has not taken yet."""
-        self._is_closing = False
-        """Whether to stop reading requests, because nobody knows where the next one would begin."""
-
-    def _new_http(self) -> h11.Connection:
-        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
+        self._is_chunked = self._is_waited_for = False
+        """Whether the body is in chunks, and whether the client waits for our word before it sends it."""
 
     async def run(self) -> None:
         """Serve the connection until either side ends it. An error here does not end other connections."""
         try:
             while await self._exchange():
-                self._http.start_next_cycle()
+                pass
             await self._part_company()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -460,16 +437,15 @@ class _Conversation:
         """Handle one request. Return whether another one may follow on this connection."""
         try:
             head = await self._head()
-        except h11.RemoteProtocolError as error:
-            too_large = error.error_status_hint == 431
-            await self._answer(self._server.explain(Fault.HEAD_TOO_LARGE if too_large else Fault.MALFORMED))
-            return False
+        except MalformedError:
+            return await self._answer(self._server.explain(Fault.MALFORMED))
+        except HeadTooLargeError:
+            return await self._answer(self._server.explain(Fault.HEAD_TOO_LARGE))
         if head is None:
             return False
         request = Request(head, self._part)
         if self._has_no_place and request.target.partition("?")[0] not in self._server.paths:
-            await self._answer(self._server.explain(Fault.FULL), head)
-            return False
+            return await self._answer(self._server.explain(Fault.FULL), head)
         self._body_began_s = trio.current_time()
         self._server.begins_to_wait(self)
         try:
@@ -485,72 +461,50 @@ class _Conversation:
         if isinstance(answer, Stream):
             await self._pour(answer, head)
             return False
-        await self._answer(answer, head)
-        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        return await self._answer(answer, head)
 
-    async def _head(self) -> h11.Request | None:
+    async def _head(self) -> RequestHead | None:
         """Return the head of the next request; None if there will be none.
 
         Raises:
-            h11.RemoteProtocolError: the head is not valid.
+            MalformedError, HeadTooLargeError: the head is not valid.
         """
         if self._server.stopping:
             return None
-        size_bytes, may_skip = 0, True
         now_s, self.has_no_head = trio.current_time(), True
         self._server.begins_to_wait(self)
         self.idle = trio.CancelScope(deadline=now_s + self._limits.head_s)
         with self._waiting(self.idle, now_s):
-            if self._http.trailing_data[0]:
+            if self._requests.has_come:
                 await (
                     trio.lowlevel.checkpoint()
                 )  # Other tasks have a turn first: many requests may have come together.
-            while True:
-                event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
-                came, is_all = self._http.trailing_data
-                if may_skip and len(came) >= len(CRLF):
-                    may_skip = False
-                    if came.startswith(CRLF):
-                        came, size_bytes = came[len(CRLF) :], size_bytes - len(CRLF)
-                        self._http = self._new_http()
-                        if came:
-                            self._http.receive_data(came)
-                        if is_all:
-                            self._http.receive_data(b"")
-                if is_all or came not in (b"", CRLF[:1]):
-                    check_lines(came)
-                    event = self._http.next_event()
-                if isinstance(event, h11.Request):
-                    check_framing(event)
-                    event = in_origin_form(event)
-                    self._is_chunked, self._last, self.has_no_head = is_chunked(event), b"\n", False
-                    return event
-                if event is not h11.NEED_DATA:
-                    return None  # Their end of the connection is closed.
-                # Never read more than a head may have: h11 then refuses a larger one however it comes.
-                data = await self._stream.receive_some(self._limits.head_bytes + 1 - size_bytes)
-                size_bytes += len(data)
-                self._http.receive_data(bytes(data))
-        if size_bytes and not self._server.stopping:
+            while (head := self._requests.head()) is None:
+                if self._requests.is_over:
+                    return None
+                # Never read more than a head may have.
+                self._requests.receive(bytes(await self._stream.receive_some(self._requests.room_bytes)))
+            self.has_no_head, self._is_chunked, self._is_waited_for = False, head.length is None, head.expects
+            return head
+        if self._requests.has_come and not self._server.stopping:
             await self._answer(self._server.explain(self._impatience()))
         return None
 
     async def _part(self, most_bytes: float) -> bytes:
         try:
-            is_waiting = self._http.they_are_waiting_for_100_continue
             # Data that came with the head is there already.
-            if not is_waiting and (come := self._come(most_bytes)) is not None:
+            if (come := self._requests.part(most_bytes)) is not None:
                 return come
             scope = trio.CancelScope(deadline=self._body_began_s + self._limits.body_s)
             with self._waiting(scope, self._body_began_s):
-                if is_waiting:
-                    go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
-                    await self._stream.send_all(go_on)
-                while (come := self._come(most_bytes)) is None:
-                    at_once_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
-                    self._http.receive_data(bytes(await self._stream.receive_some(at_once_bytes)))
+                if self._is_waited_for:
+                    self._is_waited_for = False
+                    await self._stream.send_all(GO_ON)
+                at_once_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
+                while (come := self._requests.part(most_bytes)) is None:
+                    self._requests.receive(bytes(await self._stream.receive_some(at_once_bytes)))
                 return come
-        except h11.RemoteProtocolError:
+        except MalformedError:
             raise BodyLost(Fault.MALFORMED) from None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise BodyLost(None) from None
@@ -560,71 +514,24 @@ class _Conversation:
         """Return the fault that tells a client why we no longer wait for it."""
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
-    def _come(self, most_bytes: float) -> bytes | None:
-        """Return the part of the body that has arrived; empty at its end, None if nothing has arrived."""
-        event = self._body_event()
-        data = bytes(event.data) if isinstance(event, h11.Data) else b""
-        if max(self._chunk_bytes, len(data)) > most_bytes:
-            raise BodyTooLargeError
-        self._chunk_bytes -= len(data)
-        return None if event is h11.NEED_DATA else data
-
-    def _body_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return h11's next event for the body.
-
-        Raises:
-            h11.RemoteProtocolError: a line around one of the chunks is not valid.
-        """
-        if not self._is_chunked:
-            return self._http.next_event()
-        before = self._http.trailing_data[0]
-        event = self._http.next_event()
-        after = self._http.trailing_data[0]
-        taken = before[: len(before) - len(after)]
-        # With the end, h11 takes the last chunk's line and the trailers. It takes nothing from an incomplete line.
-        last, self._last = self._last, taken[-1:] or self._last
-        if isinstance(event, h11.EndOfMessage):
-            lines = last + taken
-            self._chunk_bytes = 0
-        else:
-            around = taken[: len(taken) - len(event.data)] if isinstance(event, h11.Data) else taken
-            if size := around.strip(CRLF):
-                self._chunk_bytes = int(size.partition(b";")[0], 16)
-            lines = self._last + after if event is h11.NEED_DATA else b""
-        if BARE_LF.search(lines, 1):
-            self._is_closing = True
-            raise h11.RemoteProtocolError("a line ends in a bare LF")
-        return event
-
     def _skip(self) -> None:
         """Drop what has arrived of an unread body. If that completes the body, the connection can continue."""
-        with suppress(h11.RemoteProtocolError):
-            while isinstance(self._body_event(), h11.Data):
+        with suppress(MalformedError):
+            while self._requests.part(inf):
                 pass
 
-    async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
-        """Send an answer, or as much of it as the client takes."""
-        is_last = self._server.stopping or self._is_closing or self._has_no_place
-        is_last = is_last or self._http.their_state is not h11.DONE
-        data = self._begin(answer, [(b"Content-Length", b"%d" % len(answer.body))], is_last=is_last)
-        if head is None or head.method != b"HEAD":
-            data += self._http.send(h11.Data(data=answer.body)) or b""
-        data += self._http.send(h11.EndOfMessage()) or b""
+    async def _answer(self, answer: Answer, head: RequestHead | None = None) -> bool:
+        """Send an answer, or as much of it as the client takes. Return whether another request may follow."""
+        may_go_on = head is not None and head.keeps_alive and self._requests.is_whole
+        may_go_on = may_go_on and not (self._server.stopping or self._has_no_place)
+        data = _begun(answer, b"Content-Length: %d\r\n" % len(answer.body), is_last=not may_go_on)
+        if head is None or head.method != "HEAD":
+            data += answer.body
         if self._stream is self._socket:
             data = data[self._socket.send_at_once(data) :]
-            if not data:
-                return
-        await self._send(data)
-
-    def _begin(self, answer: Answer | Stream, headers: list[tuple[bytes, bytes]], *, is_last: bool) -> bytes:
-        """Return the encoded head of an answer."""
-        # Pass bytes: h11 checks the type of a str three times before encoding it.
-        headers = [(b"Date", _date(int(time.time()))), *headers]
-        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
-        if is_last:
-            headers.append((b"Connection", b"close"))
-        status = HTTPStatus(answer.status)
-        return self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
+        if data:
+            await self._send(data)
+        return may_go_on
 
     async def _send(self, data: bytes) -> None:
         now_s = trio.current_time()
@@ -634,20 +541,22 @@ class _Conversation:
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 
-    async def _pour(self, stream: Stream, head: h11.Request) -> None:
+    async def _pour(self, stream: Stream, head: RequestHead) -> None:
         """Send the parts of a stream as they become available. The client must take each part within `answer_s`."""
         self._socket.limit_buffer(stream.buffer_bytes)
-        data = self._begin(stream, [], is_last=True)
+        has_chunks = head.version != "1.0"  # There, the end of the connection is that of the body.
+        data = _begun(stream, b"Transfer-Encoding: chunked\r\n" * has_chunks, is_last=True)
         self.idle = trio.CancelScope()
         with self.idle:
             async with trio.open_nursery() as nursery, aclosing(stream.parts) as parts:
                 nursery.start_soon(self._until_gone, nursery.cancel_scope)
                 try:
                     await self._send(data)
-                    if head.method != b"HEAD":
+                    if head.method != "HEAD":
                         async for part in parts:
-                            await self._send(self._http.send(h11.Data(data=part)) or b"")
-                    await self._send(self._http.send(h11.EndOfMessage()) or b"")
+                            if part:  # An empty chunk would be the end.
+                                await self._send(b"%x\r\n%b\r\n" % (len(part), part) if has_chunks else part)
+                        await self._send(b"0\r\n\r\n" * has_chunks)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     pass
                 except Exception as error:
@@ -670,3 +579,27 @@ class _Conversation:
 @lru_cache(maxsize=1)
 def _date(now_s: int) -> bytes:
     return email.utils.formatdate(now_s, usegmt=True).encode("ascii")
+
+
+def _begun(answer: Answer | Stream, framing: bytes, *, is_last: bool) -> bytes:
+    """Return the encoded head of an answer.
+
+    Args:
+        framing: the header that says where the body ends, with the end of its line.
+
+    Raises:
+        ValueError: a header of the answer cannot be one.
+    """
+    status = HTTPStatus(answer.status)
+    fields = [f"{name}: {value}" for name, value in answer.headers]
+    for field in fields:
+        if not FIELD.fullmatch(field):
+            raise ValueError(f"{field[:80]!r} is not a header")
+    fields += ["Connection: close"] * is_last
+    begun = b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b" % (
+        status,
+        status.phrase.encode("ascii"),
+        _date(int(time.time())),
+        framing,
+    )
+    return begun + "".join(field + "\r\n" for field in fields).encode("ascii") + CRLF

@@ -28,7 +28,8 @@ from mqproto.base.durations import Durations
 from mqproto.base.errors import FormatNameError, QuotaExceeded, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import BODY_LIMIT_BYTES, NAME_ROOM, Draft
-from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Request
+from mqproto.simulator.base.http.framing import BodyTooLargeError
+from mqproto.simulator.base.http.server import Answer, Fault, Request
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from mqproto.simulator.edges.forwarding import Forwarding

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
-import h11
 import pytest
 import trio
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from trio.testing import MockClock
 
+from mqproto.simulator.base.http.framing import RequestHead
 from mqproto.simulator.base.http.monitoring import KEPT_S, LIMITS, SLICE_S, Monitored, Monitoring, served
 from mqproto.simulator.base.http.server import Answer, Request
 from mqproto.simulator.base.log import node_log
@@ -23,7 +23,7 @@ def request(target: str, method: str = "GET") -> Request:
     async def nothing(_: float) -> bytes:
         return b""
 
-    return Request(h11.Request(method=method, target=target, headers=[("Host", "here")]), nothing)
+    return Request(RequestHead(method, target, {"host": ["here"]}), nothing)
 
 
 class Asked:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from math import inf
 
 import h11
 import pytest
@@ -14,12 +16,12 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from mqproto.simulator.base.http import server as server_module
+from mqproto.simulator.base.http.framing import BodyTooLargeError, HeadTooLargeError, MalformedError, Requests
 from mqproto.simulator.base.http.server import (
     DOORWAY,
     HURRY_S,
     LINGER_S,
     Answer,
-    BodyTooLargeError,
     Fault,
     Handler,
     Limits,
@@ -102,22 +104,13 @@ def post(size_bytes: int, *headers: str) -> bytes:
     ).encode()
 
 
-def test_each_fault_has_a_status_of_http() -> None:
-    assert {fault.text: fault.status.value for fault in Fault} == {
-        "malformed": 400,
-        "head too large": 431,
-        "too slow": 408,
-        "full": 503,
-        "failed": 500,
-    }
-
-
 async def test_a_connection_serves_one_request_after_the_other() -> None:
     async with serving() as (_, connect), await connect() as stream:
         await stream.send_all(post(3) + b"one")
         assert await answer_in(stream) == (200, b"POST /a one")
-        await stream.send_all(GET)
-        assert await answer_in(stream) == (200, b"GET /a ")
+        for _ in range(2):
+            await stream.send_all(GET)
+            assert await answer_in(stream) == (200, b"GET /a ")
 
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30), chunked=st.booleans())
@@ -249,7 +242,7 @@ async def test_what_comes_behind_a_body_may_be_a_crlf_and_the_next_request(idle_
         (b"5\r\nabcde\r\n5\r\nabcde\r\n0\r\n\r\n", 10, False),
         (b"FFFFFFFFFFFFFFFF\r\n", 10, True),
         (b"B\r\n", 10, True),
-        (b"A \r\nabcdefghij\r\n0\r\nX: y\r\n\r\n", 10, False),
+        (b"A\r\nabcdefghij\r\n0\r\nX: y\r\n\r\n", 10, False),
     ],
 )
 async def test_a_chunk_that_is_too_large_is_known_by_its_size(
@@ -279,14 +272,13 @@ async def test_a_chunk_that_is_too_large_is_known_by_its_size(
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"GET a/b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /\xe4 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"NONE / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET ftp://x/b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET http:///b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET http://user@x/b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000, 431),
     ],
 )
@@ -330,10 +322,11 @@ AMBIGUOUS = {
     "bare LF after a chunk": asked(CHUNKED, body=b"1\r\nx\n0\r\n\r\n"),
     "bare LF in what a chunk's size has beside it": asked(CHUNKED, body=b"0;a\nb\r\n\r\n"),
     "a size with 0x": asked(CHUNKED, body=b"0x0\r\n\r\n"),
+    "white space behind a size": asked(CHUNKED, body=b"0 \r\n\r\n"),
     "a chunk longer than its size": asked(CHUNKED, body=b"1\r\nxy\r\n0\r\n\r\n"),
     "two lengths": asked("Content-Length: 0", "Content-Length: 5"),
     "two lengths in one": asked("Content-Length: 0, 5"),
-    "a length with a sign": asked("Content-Length: +0"),
+    "a length with a sign": asked("Content-Length: -0"),
     "white space before the colon": asked("Content-Length : 0"),
     "two hosts": asked("Host: y", "Content-Length: 0"),
     "white space in the target": asked("Content-Length: 0").replace(b"/a", b"/a b"),
@@ -399,6 +392,45 @@ def test_any_bytes_are_answered_or_closed(data: bytes) -> None:
         assert server.connections == 0
 
     trio.run(run, clock=MockClock(autojump_threshold=0.01))
+
+
+PARTS = b"GET|POST| |/a|HTTP/1.1|HTTP/1.0|\r\n|\r|\n|:|\t|,|;|0|Host: x|X: y|Content-Length: 5".split(b"|")
+PARTS += b"Transfer-Encoding: chunked|5\r\nhello\r\n|\0|\x7f|\xe4".split(b"|")
+
+
+def by_h11(data: bytes) -> tuple[bytes, bytes, dict[str, list[str]], list[bytes]] | None:
+    """Return the method, target and headers of a request, and its body if that is whole; None if it is refused."""
+    connection, body, headers = h11.Connection(h11.SERVER, 16_384), b"", defaultdict[str, list[str]](list)
+    connection.receive_data(data.removeprefix(b"\r\n"))
+    try:
+        head = connection.next_event()
+        assert isinstance(head, h11.Request), "it was complete"
+        for name, value in head.headers:
+            headers[name.decode()].append(value.decode("latin-1"))
+        while isinstance(event := connection.next_event(), h11.Data):
+            body += event.data
+    except h11.RemoteProtocolError:
+        return None
+    return head.method, head.target, headers, [body] * (type(event) is h11.EndOfMessage)
+
+
+@given(
+    st.sampled_from([GET, post(5) + b"hello", asked(CHUNKED, body=b"5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n")]),
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 4), st.sampled_from(PARTS)), max_size=3),
+)
+def test_what_is_taken_for_a_request_is_one_for_h11_too(
+    data: bytes, changes: list[tuple[int, int, bytes]]
+) -> None:
+    for place, count, part in changes:
+        data = data[:place] + part + data[place + count :]
+    requests, body = Requests(Limits().head_bytes), b""
+    requests.receive(data)
+    with suppress(MalformedError, HeadTooLargeError):
+        if (head := requests.head()) is not None:
+            while part := requests.part(inf) or b"":
+                body += part
+            whole = [body] * requests.is_whole
+            assert by_h11(data) == (head.method.encode(), head.target.encode(), head.headers, whole)
 
 
 async def test_whoever_is_refused_on_the_head_hears_why_although_the_body_comes() -> None:
@@ -477,7 +509,7 @@ async def test_an_answer_that_is_none_ends_its_connection_and_no_other() -> None
         "GET /a HTTP/1.0",
         "GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
         "GET /a HTTP/1.1\r\nConnection: close",
-        "PRI * HTTP/1.1",
+        "PROPFIND /a HTTP/1.1",
     ],
 )
 async def test_whatever_is_asked_is_answered(head: str, idle_clock: MockClock) -> None:

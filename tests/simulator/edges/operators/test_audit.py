@@ -49,7 +49,7 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
 @pytest.mark.long
 def test_what_reads_stores_and_logs_needs_nothing_of_those_who_send_or_decode_captures() -> None:
     """These imports used to take half of the time that `failed list` needed."""
-    slow = ("structlog", "h11", "mqproto.captures.decode", "mqproto.simulator.edges.trigger.callee")
+    slow = ("structlog", "httptools", "mqproto.captures.decode", "mqproto.simulator.edges.trigger.callee")
     asked = f"import mqproto.simulator.edges.operators.report, sys; print(*(set({slow}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import h11
 import hypothesis.strategies as st
 from hypothesis import given
 from prometheus_client import Metric, generate_latest
@@ -18,6 +17,7 @@ from trio import to_thread
 
 from mqproto.manager.status import QUEUES_LISTED, SESSIONS_LISTED, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.neighbours.peerstatus import SessionStatus
+from mqproto.simulator.base.http.framing import RequestHead
 from mqproto.simulator.base.http.monitoring import Monitored, Monitoring
 from mqproto.simulator.base.http.server import Request
 from mqproto.simulator.edges.metrics.families import of_gateway, of_trigger
@@ -158,7 +158,7 @@ async def test_what_is_written_in_pieces_is_one_metric_for_prometheus() -> None:
     ]
     status = NodeStatus(local=queues)
     answer = await Monitoring(Monitored(lambda: families(status, FACTS), str)).answer(
-        Request(h11.Request(method="GET", target="/metrics", headers=[("Host", "h")]), lambda _: b"")  # type: ignore[arg-type, return-value]
+        Request(RequestHead("GET", "/metrics", {}), lambda _: b"")  # type: ignore[arg-type, return-value]
     )
     await to_thread.run_sync(lambda: promtool_takes(answer.body))
     [metric] = [one for one in parsed(answer.body) if one.name == "mqproto_queue_wait_seconds"]
