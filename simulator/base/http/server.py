@@ -317,12 +317,9 @@ class Server:
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
             return False
+        conversation.has_no_place = True
         self._doorway.add(conversation)
         return True
-
-    def is_in_the_doorway(self, conversation: _Conversation) -> bool:
-        """Whether the connection has no place."""
-        return conversation in self._doorway
 
 
 class _Host:
@@ -385,6 +382,7 @@ class _Conversation:
         """The scope in which we have been waiting for the client since `waits_since_s`."""
         self.waits_since_s = inf
         self.has_no_head = True
+        self.has_no_place = False
         try:
             self.host = host_group(stream.socket.getpeername()[0])
         except OSError:
@@ -416,10 +414,6 @@ class _Conversation:
         """Close the socket."""
         self._socket.close()
 
-    @property
-    def _has_no_place(self) -> bool:
-        return self._server.is_in_the_doorway(self)
-
     @contextmanager
     def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
         """Yield a scope in which to wait for the client. It is cancelled if the connection loses its place."""
@@ -444,7 +438,7 @@ class _Conversation:
         if head is None:
             return False
         request = Request(head, self._part)
-        if self._has_no_place and request.target.partition("?")[0] not in self._server.paths:
+        if self.has_no_place and request.target.partition("?")[0] not in self._server.paths:
             return await self._answer(self._server.explain(Fault.FULL), head)
         self._body_began_s = trio.current_time()
         self._server.begins_to_wait(self)
@@ -512,7 +506,7 @@ class _Conversation:
 
     def _impatience(self) -> Fault:
         """Return the fault that tells a client why we no longer wait for it."""
-        return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
+        return Fault.FULL if self.has_no_place else Fault.TOO_SLOW
 
     def _skip(self) -> None:
         """Drop what has arrived of an unread body. If that completes the body, the connection can continue."""
@@ -523,7 +517,7 @@ class _Conversation:
     async def _answer(self, answer: Answer, head: RequestHead | None = None) -> bool:
         """Send an answer, or as much of it as the client takes. Return whether another request may follow."""
         may_go_on = head is not None and head.keeps_alive and self._requests.is_whole
-        may_go_on = may_go_on and not (self._server.stopping or self._has_no_place)
+        may_go_on = may_go_on and not (self._server.stopping or self.has_no_place)
         data = _begun(answer, b"Content-Length: %d\r\n" % len(answer.body), is_last=not may_go_on)
         if head is None or head.method != "HEAD":
             data += answer.body
