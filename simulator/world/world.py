@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from mqproto import routing
@@ -30,8 +31,7 @@ from mqproto.wire import Guid, MessageClass
 if TYPE_CHECKING:
     from mqproto.simulator.world.node.keys import Keyring
 
-RESTART_MS: Final = 500
-"""The time, in milliseconds, after which a node that has crashed by itself is restarted."""
+LONGEST_HEADERS_BYTES: Final = 2_000
 OWN_ERROR: Final = "no_error_of_our_own"
 """The invariant that an unexpected exception breaks."""
 
@@ -93,8 +93,9 @@ class World:
         self.breach: Breach | None = None
         self.lines: dict[str, Wire] = {}
         self.nodes: dict[str, LinkedNode] = {}
-        self.machines: dict[str, Machine] = {name: self._machine(name) for name in scenario.nodes}
-        self.nodes |= {name: machine.node for name, machine in self.machines.items()}
+        for name in scenario.nodes:
+            self.nodes[name] = self._node(name)
+        self.machines = {name: self._machine(node) for name, node in self.nodes.items()}
         for link in scenario.links:
             line = self.lines[link.name] = Wire(link, scenario.seed, self.events, self.sniffer)
             line.first_number = scenario.counters.session if scenario.counters is not None else 0
@@ -107,7 +108,7 @@ class World:
         self._draw_map({link.name: link for link in scenario.links})
         self._employ()
 
-    def _machine(self, name: str) -> Machine:
+    def _node(self, name: str) -> LinkedNode:
         bursts = self.scenario.bursts
         queues: list[QueueDeclaration] = []
         if any(name in burst.targets for burst in bursts):
@@ -121,7 +122,32 @@ class World:
             name in (burst.source, *burst.targets) and KINDS[burst.kind].transactional for burst in bursts
         )
         has_sequences |= self.scenario.strangers and bool(queues)
-        return Machine(self, name, tuple(queues), has_sequences=has_sequences)
+        kinds = {fault.kind for fault in self.scenario.faults if fault.where == name}
+        largest = (LONGEST_HEADERS_BYTES + burst.largest_bytes for burst in bursts)
+        return LinkedNode(
+            name,
+            tuple(queues),
+            self.settings[name],
+            self.events,
+            has_sequences=has_sequences,
+            has_sparse_neighbours=any(fault.kind == "sparse" for fault in self.scenario.faults),
+            misreads_order_acks="order acks otherwise" in kinds,
+            largest_bytes=max(largest, default=0),
+            least_window=min(settings.window_size for settings in self.settings.values()),
+            oracle=self.oracle,
+            trace=self.trace,
+            others=self.nodes,
+            is_uncalled=name == self.scenario.uncalled,
+        )
+
+    def _machine(self, node: LinkedNode) -> Machine:
+        return Machine(
+            self.scenario,
+            node,
+            partial(self.routes_of, node.name),
+            partial(self.guard_of, node.name),
+            partial(self.maximum, "outage of a node"),
+        )
 
     def _employ(self) -> None:
         """Add the scenario's consumers, and a consumer for each queue from which no other consumer receives.
@@ -210,16 +236,6 @@ class World:
         while way[-1] != goal and (steps := self._steps.get((way[-1], goal))):
             way.append(steps[self.route_choices.get(way[-1], 0) % len(steps)])
         return way
-
-    def restart_later(self, machine: Machine) -> None:
-        """After a while, restart a node that stopped by itself."""
-        self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.node.life)
-
-    def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that has been down since the end of this life."""
-        if machine.node.core is None and machine.node.life == life:
-            self.maximum("outage of a node", self.events.now_ms - machine.down_since_ms)
-            machine.start()
 
     # Keys
 

@@ -53,7 +53,7 @@ def _stop(world: World, fault: Fault, *, told: bool) -> bool:
     if machine.node.core is None:
         return False
     machine.crash(kept=bool(fault.value & 1), told=told)
-    world.events.at(world.events.now_ms + fault.for_ms, world.restart, machine, machine.node.life)
+    machine.restart_at(world.events.now_ms + fault.for_ms)
     return True
 
 
@@ -92,7 +92,7 @@ def put_back(world: World, fault: Fault) -> bool:
         return False
     machine.crash(kept=True)
     machine.copy_store()
-    world.events.at(world.events.now_ms + 1, world.restart, machine, machine.node.life)
+    machine.restart_at(world.events.now_ms + 1)
     world.events.at(fault.at_ms + fault.for_ms, _goes_back, world, machine, bool(fault.value & 1))
     return True
 
@@ -104,7 +104,7 @@ def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
         world.ledger.goes_back()
         for other in world.nodes.values():
             other.may_wait_in_vain = True
-    world.events.at(world.events.now_ms + BACK_AFTER_MS, world.restart, machine, machine.node.life)
+    machine.restart_at(world.events.now_ms + BACK_AFTER_MS)
 
 
 def hurt_message(world: World, fault: Fault) -> bool:

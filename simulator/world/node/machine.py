@@ -7,97 +7,58 @@ are compared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.storeerrors import LifeFullError, StoreError
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
-from mqproto.simulator.world.network.events import EventQueue
-from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.node.counters import begin_late
 from mqproto.simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
 from mqproto.simulator.world.node.lifetime import Flushing, Lifetime
 from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.node.people import People
 from mqproto.simulator.world.oracle import invariants
-from mqproto.simulator.world.oracle.oracle import Oracle
 from mqproto.simulator.world.oracle.watched import ROOMY
 from mqproto.simulator.world.scenarios.scenario import Scenario
 from mqproto.turn.effects import QueueKind
 from mqproto.turn.guard import NO_KEYS, Guard
 
+RESTART_MS: Final = 500
+"""The time, in milliseconds, after which a node that has crashed by itself is restarted."""
 BACK_AFTER_MS: Final = 1_000
 """The time, in milliseconds, for which a node is down when it restarts with different settings."""
-LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
-
-
-class Surroundings(Protocol):
-    """What a node needs from its world."""
-
-    scenario: Scenario
-    events: EventQueue
-    oracle: Oracle
-    trace: WorldTrace
-    nodes: dict[str, LinkedNode]
-    settings: dict[str, Settings]
-
-    def routes_of(self, name: str) -> Routes:
-        """Return the current routes from a node to all others."""
-
-    def guard_of(self, name: str, settings: Settings) -> Guard:
-        """Return the guard that encrypts and signs for a starting node."""
-
-    def restart_later(self, machine: Machine) -> None:
-        """After a while, restart a node that stopped by itself."""
-
-    def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that has been down since the end of this life."""
 
 
 class Machine:
     """One node with its disk and its people, through all its lives.
 
     Args:
-        queues: the queues that it hosts.
-        has_sequences: whether it is the source or the destination of transactional messages.
+        routes: returns the node's current routes to all others.
+        guard: returns the guard that encrypts and signs for the node when it starts.
+        was_down: a function that is told for how many milliseconds the node was down.
     """
 
     def __init__(
         self,
-        world: Surroundings,
-        name: str,
-        queues: tuple[QueueDeclaration, ...],
-        *,
-        has_sequences: bool,
+        scenario: Scenario,
+        node: LinkedNode,
+        routes: Callable[[], Routes],
+        guard: Callable[[Settings], Guard],
+        was_down: Callable[[int], None],
     ) -> None:
-        scenario = world.scenario
+        name = node.name
         own_faults = [fault for fault in scenario.faults if fault.where == name]
-        largest = (LONGEST_HEADERS_BYTES + burst.largest_bytes for burst in scenario.bursts)
-        self.node = LinkedNode(
-            name,
-            queues,
-            world.settings[name],
-            world.events,
-            has_sequences=has_sequences,
-            has_sparse_neighbours=any(fault.kind == "sparse" for fault in scenario.faults),
-            misreads_order_acks=any(fault.kind == "order acks otherwise" for fault in own_faults),
-            largest_bytes=max(largest, default=0),
-            least_window=min(settings.window_size for settings in world.settings.values()),
-            oracle=world.oracle,
-            trace=world.trace,
-            others=world.nodes,
-            is_uncalled=name == scenario.uncalled,
-        )
+        self.node = node
         self.files = SimulatedFiles(
             chance(scenario.seed, "files", name),
             loses_power=any(
@@ -112,7 +73,8 @@ class Machine:
         self.death_at_start: Death | None = None
         """The way in which the node's next process dies as it starts. The process after that one starts normally."""
         self.down_since_ms = 0
-        self._world = world
+        self._scenario = scenario
+        self._routes, self._guard, self._was_down = routes, guard, was_down
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
         """The operator's copy of the store, with the in-memory disk and `queues_left` as they were when it was made."""
@@ -126,7 +88,7 @@ class Machine:
 
     def start(self) -> None:
         """Start the node with the contents of its disk."""
-        node, scenario = self.node, self._world.scenario
+        node, scenario = self.node, self._scenario
         assert node.core is None
         node.trace.add(node.now_ms, node.name, "start")
         if not node.has_power:
@@ -152,10 +114,9 @@ class Machine:
             # The first MessageID matters only after an earlier life; small ones are easier to read.
             first = scenario.counters.message_id if scenario.counters is not None else 0
             state.life = state.life._replace(first_message_id=first or 1)
-        self.guard = self._world.guard_of(node.name, node.settings)
-        routes = self._world.routes_of(node.name)
+        self.guard = self._guard(node.settings)
         node.core = core = QueueManager(
-            node.guid, node.queues, routes, node.settings, state, node.moment(), self.guard
+            node.guid, node.queues, self._routes(), node.settings, state, node.moment(), self.guard
         )
         if scenario.counters is not None:
             begin_late(core, scenario.counters)
@@ -169,6 +130,15 @@ class Machine:
         self.people.go_on()
         lifetime.enter_turn()
 
+    def restart_at(self, at_ms: int) -> None:
+        """Start the node at the given time, if it is still down then and has not been up in the meantime."""
+        self.node.events.at(at_ms, self._restart, self.node.life)
+
+    def _restart(self, life: int) -> None:
+        if self.node.core is None and self.node.life == life:
+            self._was_down(self.node.now_ms - self.down_since_ms)
+            self.start()
+
     def _cannot_start(self, error: DiedError | StoreError) -> None:
         """Handle a process that ended while it was opening its store: restart it later."""
         node, power_lost = self.node, self._is_end(error)
@@ -176,7 +146,7 @@ class Machine:
         node.ledger.tally["crash at its start"] += 1
         self.files.crash(kept=None, power_lost=power_lost)
         node.has_power = not power_lost
-        self._world.restart_later(self)
+        self.restart_at(node.now_ms + RESTART_MS)
 
     def _is_end(self, error: DiedError | StoreError) -> bool:
         """Check that the disk ended the process as planned. Return whether the power was lost."""
@@ -230,7 +200,7 @@ class Machine:
         """
         power_lost = self._is_end(error)
         self.crash(kept=None, told=not power_lost)
-        self._world.restart_later(self)
+        self.restart_at(self.node.now_ms + RESTART_MS)
 
     def stop(self, restarts_at_ms: int) -> None:
         """Stop in an orderly way: carry out one more batch, and restart at the given time."""
@@ -239,7 +209,7 @@ class Machine:
         self._lifetime.restarts_at_ms = restarts_at_ms
 
     def _stopped(self, restarts_at_ms: int, store: Store) -> None:
-        self.node.events.at(restarts_at_ms, self._world.restart, self, self.node.life + 1)
+        self.node.events.at(restarts_at_ms, self._restart, self.node.life + 1)
         power_lost = False
         try:
             store.close()
@@ -292,7 +262,7 @@ class Machine:
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}
         quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
-        makes_room = node.name in self._world.scenario.rooms and has == {QueueKind.HELD}
+        makes_room = node.name in self._scenario.rooms and has == {QueueKind.HELD}
         needs_room = node.settings.quota_bytes < quota_bytes and not makes_room
         if needs_room or node.settings.maximum_sequences < sequences:
             node.settings = replace(node.settings, quota_bytes=quota_bytes, maximum_sequences=sequences)
@@ -301,6 +271,5 @@ class Machine:
         self.files.room_bytes = None
         self.files.dies_by(None)
         self.death_at_start = None
-        if node.core is None:
-            self._world.restart(self, node.life)
+        self._restart(node.life)
         self.people.calm_down()
