@@ -1,8 +1,8 @@
 """The next hops on the way to a queue manager.
 
 nexthops.py has the `Routes` that a queue manager is given, and peers.py decides whose GUIDs are believed. The other
-modules compute next hops from the records of a directory. enterprise.py has these records, costs.py finds the cheapest
-ways between sites, and router.py applies the rules of [MS-MQBR] 3.1.5.
+modules compute next hops from the records of a directory. enterprise.py has these records; router.py finds the cheapest
+ways between sites, and applies the rules of [MS-MQBR] 3.1.5.
 """
 
 from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Member, RoutingLink, Site
