@@ -101,7 +101,7 @@ def in_tests() -> tuple[Citation, ...]:
 
 @cache
 def names_of_tests() -> frozenset[str]:
-    """Return the name of every test function, such as `tests/session/test_session.py::test_name`."""
+    """Return the name of every test function, such as `tests/session/test_states.py::test_name`."""
     return frozenset(
         f"{path.relative_to(ROOT)}::{name}"
         for path in (ROOT / "tests").rglob("test_*.py")

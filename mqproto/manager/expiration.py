@@ -12,7 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.calling import Neighbours
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk

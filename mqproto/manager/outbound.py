@@ -9,8 +9,8 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
+from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.met import How
-from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import address_of
 from mqproto.session import Remote

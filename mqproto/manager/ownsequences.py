@@ -10,7 +10,7 @@ from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
-from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.calling import Neighbours
 from mqproto.routing import Routes
 from mqproto.session import Remote
 from mqproto.transfer.cursors import USED_UP, block_after

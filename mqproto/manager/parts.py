@@ -22,8 +22,8 @@ from mqproto.manager.ownsequences import OwnSequences
 from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
+from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.met import Met
-from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.transports import SessionTransports
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.routing import Routes

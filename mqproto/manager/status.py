@@ -15,7 +15,7 @@ from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.door import unfinished
-from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.peerstatus import (
     FloodStatus,
     MetStatus,

@@ -1,1 +1,1 @@
-"""Next hops, the sessions with them, and the attempts to reach them. Start reading with neighbours.py."""
+"""Next hops, the sessions with them, and the attempts to reach them. Start reading with calling.py."""

@@ -1,5 +1,5 @@
 """One session between two neighbours: handshake, windows and session acknowledgments.  [MS-MQQB] 3.1.1.3.1"""
 
-from mqproto.session.session import ConnectionStatus, Data, InFlight, Remote, Session, SessionState
+from mqproto.session.states import ConnectionStatus, Data, InFlight, Remote, Session, SessionState
 
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]

@@ -14,7 +14,7 @@ from mqproto.simulator.base.program.output import DONE, FINDING, INTERRUPTED, Pr
 from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
-    from mqproto.simulator.fuzz.parser.parser import Report
+    from mqproto.simulator.fuzz.parser.fuzzer import Report
 
 SECONDS: Final = 60.0
 
@@ -64,7 +64,7 @@ def parser(
     wrong if its generated code and the construct library disagree, or if it does not encode a decoded packet to the
     same bytes.
     """
-    from mqproto.simulator.fuzz.parser import parser as fuzzing
+    from mqproto.simulator.fuzz.parser import fuzzer as fuzzing
     from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
 
     options = fuzzing.Options(
@@ -125,7 +125,7 @@ def peer(
     It misbehaves if it hangs, crashes, sends something that the protocol forbids, or stops serving others. It may
     always close a connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
     """
-    from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
+    from mqproto.simulator.fuzz.peer import campaign as fuzzing, target as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = fuzzing.Plan(seed, seconds, count, parallel, folder=out)
@@ -206,14 +206,14 @@ def repeat(
 ) -> Printout:
     """Repeat the steps that led to a finding. Status 1 if the finding recurs."""
     from mqproto.simulator.fuzz import findings
-    from mqproto.simulator.fuzz.parser import parser as fuzzing
-    from mqproto.simulator.fuzz.peer import peer
+    from mqproto.simulator.fuzz.parser import fuzzer as fuzzing
+    from mqproto.simulator.fuzz.peer import target
 
     finding = findings.load(file)
-    if finding.how.get("fuzz") == peer.FUZZ:
+    if finding.how.get("fuzz") == target.FUZZ:
         to = to or str(finding.how.get("peer", ""))
-        options = peer.Options(patience_s=patience_s, allow_remote=allow_remote)
-        fault = run_task(partial(peer.repeat, finding, to, options, as_new=as_new))
+        options = target.Options(patience_s=patience_s, allow_remote=allow_remote)
+        fault = run_task(partial(target.repeat, finding, to, options, as_new=as_new))
         seen = None if fault is None else (f"{fault.oracle}: {fault.rule}", fault.detail or finding.detail)
     else:
         seen = fuzzing.repeat(finding)

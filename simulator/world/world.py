@@ -21,7 +21,7 @@ from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.oracle import invariants
 from mqproto.simulator.world.oracle.ledger import Ledger
-from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.oracle.watching import Oracle
 from mqproto.simulator.world.scenarios.scenario import Cable, Consumer, Scenario, guid_of
 from mqproto.simulator.world.scenarios.traffic import CHOSEN, KINDS, QUEUES, REPLIES
 from mqproto.simulator.world.scenarios.ways import steps_between

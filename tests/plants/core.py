@@ -15,7 +15,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours import connections, leaving
-from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.calling import Neighbours
 from mqproto.queues.consumers import Consumers
 from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue

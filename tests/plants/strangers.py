@@ -13,9 +13,9 @@ from mqproto.manager.identifiers import Histories
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.ownsequences import OwnSequences
 from mqproto.neighbours import door
+from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.met import Met
-from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.rules import admission
 from mqproto.queues.rules.admission import ELSEWHERE, NEIGHBOUR, NO_ROUTER
 from mqproto.routing import Routes

@@ -18,7 +18,7 @@ from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.purges import REPEATED, Damage, head_in
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.calling import Neighbours
 from mqproto.queues.consumers import Consumers
 from mqproto.queues.declarations import Declarations
 from mqproto.queues.localqueue import LocalQueue, SystemQueue

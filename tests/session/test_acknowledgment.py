@@ -13,7 +13,7 @@ from mqproto.base.timers import Timer
 from mqproto.session import Session
 from mqproto.session.acknowledgment import ACK_BYTES, ACK_DELAY_MS, FLAG_COUNT, take_session_header
 from mqproto.session.data import ahead
-from mqproto.session.session import UNSAVED_LIMIT
+from mqproto.session.states import UNSAVED_LIMIT
 from mqproto.wire import Packet, SessionAck, SessionHeader, UserMessage, decode_packet
 from tests.sessions import (
     EXPRESS,

@@ -15,8 +15,8 @@ from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.links import End
 from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.oracle.ledger import Ledger
-from mqproto.simulator.world.oracle.oracle import Oracle
 from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
+from mqproto.simulator.world.oracle.watching import Oracle
 
 
 @dataclass(eq=False, kw_only=True)

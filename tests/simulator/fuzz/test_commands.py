@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.simulator.base.program.output import INTERRUPTED
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from mqproto.simulator.fuzz.parser import parser as fuzzing
+from mqproto.simulator.fuzz.parser import fuzzer as fuzzing
 from tests.conformance import ROOT
 from tests.simulator.fuzz import planted
 

@@ -15,8 +15,8 @@ import pytest
 from mqproto.base.errors import UsageError
 from mqproto.simulator.cli.cli import FINDING, run_command
 from mqproto.simulator.fuzz.findings import file_of, load
+from mqproto.simulator.fuzz.parser.fuzzer import Options, fuzz_parser, repeat
 from mqproto.simulator.fuzz.parser.judges import Broken
-from mqproto.simulator.fuzz.parser.parser import Options, fuzz_parser, repeat
 from mqproto.simulator.fuzz.parser.program import BLOCK, Program
 from mqproto.simulator.fuzz.parser.seeds import examples, from_files
 from tests.simulator.hurt.disk import compiler

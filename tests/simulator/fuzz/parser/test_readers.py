@@ -12,8 +12,8 @@ import pytest
 
 from mqproto.bodies import Body, UnexplainedError, read_body, read_headers, write_body
 from mqproto.simulator.fuzz.parser import pasting, readers
+from mqproto.simulator.fuzz.parser.fuzzer import Options, Report, fuzz_parser, material_of
 from mqproto.simulator.fuzz.parser.judges import Broken
-from mqproto.simulator.fuzz.parser.parser import Options, Report, fuzz_parser, material_of
 from mqproto.simulator.fuzz.parser.readers import TARGETS
 from mqproto.wire import Inspection, inspect_packet
 

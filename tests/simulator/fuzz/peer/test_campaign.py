@@ -18,8 +18,8 @@ from mqproto.simulator.fuzz.peer.campaign import Plan, Report
 from mqproto.simulator.fuzz.peer.conduct import PeerFailure
 from mqproto.simulator.fuzz.peer.draw import lies_in
 from mqproto.simulator.fuzz.peer.investigation import ONCE, alike
-from mqproto.simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
 from mqproto.simulator.fuzz.peer.smaller import groups
+from mqproto.simulator.fuzz.peer.target import BOUNDED, Options, as_lines, fuzz_peer, repeat
 from mqproto.simulator.fuzz.tactics.cases import case_as_how, case_from_how
 from mqproto.simulator.fuzz.tactics.packets import message_of
 from mqproto.wire import PacketBuffer, inspect_packet

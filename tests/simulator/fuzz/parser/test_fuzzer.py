@@ -15,8 +15,8 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.fuzz.findings import FuzzFinding, command, file_of, load
-from mqproto.simulator.fuzz.parser import parser as fuzzing
-from mqproto.simulator.fuzz.parser.parser import Options, Report, fuzz_parser, repeat
+from mqproto.simulator.fuzz.parser import fuzzer as fuzzing
+from mqproto.simulator.fuzz.parser.fuzzer import Options, Report, fuzz_parser, repeat
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples
 from tests.simulator.fuzz import planted
 

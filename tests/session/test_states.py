@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timer
 from mqproto.session import Session, SessionState
-from mqproto.session.session import RECEIVE, UNWELCOME
+from mqproto.session.states import RECEIVE, UNWELCOME
 from mqproto.testing import chunked
 from mqproto.wire import (
     ConnectionParameters,

@@ -17,7 +17,7 @@ import trio
 from mqproto.session import Session
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.fuzz.peer.campaign import Plan
-from mqproto.simulator.fuzz.peer.peer import Options, fuzz_peer
+from mqproto.simulator.fuzz.peer.target import Options, fuzz_peer
 from mqproto.simulator.topology import load
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
