@@ -395,6 +395,63 @@ def test_a_circle_is_found_where_there_is_one() -> None:
     }
 
 
+MOST_NAMES: Final = 8
+"""How many names an object may use of the one that has built it."""
+KNOW_MORE: Final = {
+    # Its requests are of eight kinds, and each asks the service for something else.
+    "simulator.node.service.ClientConnection": 18,
+}
+"""The classes whose objects use more names of their builder, and how many. No class may be added."""
+
+
+def names_of_builders(sources: Mapping[str, str]) -> dict[str, int]:
+    """Return each class whose objects are given the whole object that builds them, as `Part(self)` does.
+
+    The number says how many names of that object they use: with many, a class is no part, but more of the same.
+
+    sources: modules, keyed by their paths.
+    """
+    trees = {path.removesuffix(".py").replace("/", "."): ast.parse(text) for path, text in sources.items()}
+    nodes = {f"{module}.{getattr(node, 'name', '')}": node for module in trees for node in trees[module].body}
+    classes = {name: node for name, node in nodes.items() if isinstance(node, ast.ClassDef)}
+    found = {}
+    for (path, text), (module, tree) in zip(sources.items(), trees.items(), strict=True):
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            given = [isinstance(value, ast.Name) and value.id == "self" for value in call.args]
+            if any(given):
+                there = {in_tree(one.name) for one in imports(path, text)} | {
+                    f"{module}.{ast.unparse(call.func)}"
+                }
+                for name in there & classes.keys():
+                    if name.endswith(f".{ast.unparse(call.func)}"):
+                        found[name] = len(names_used(classes[name], given.index(True)))
+    return found
+
+
+def names_used(built: ast.ClassDef, place: int) -> set[str]:
+    """Return the attributes that a class uses of an argument of its objects, also under other names."""
+    making = [
+        each.args for each in built.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    ]
+    fields = [ast.unparse(node.target) for node in built.body if isinstance(node, ast.AnnAssign)]
+    parameter = [argument.arg for argument in making[0].args[1:]][place] if making else fields[place]
+    aliases = {parameter, f"self.{parameter}", f"self._{parameter}"}
+    for node in ast.walk(built):
+        match node:
+            case ast.Assign([ast.Tuple(names)], ast.Tuple(values)) | ast.Assign(names, values):
+                pairs = zip(names, values if isinstance(values, list) else [values], strict=False)
+                aliases |= {ast.unparse(name) for name, value in pairs if ast.unparse(value) in aliases}
+    nodes = (node for node in ast.walk(built) if isinstance(node, ast.Attribute))
+    return {node.attr for node in nodes if ast.unparse(node.value) in aliases}
+
+
+def test_no_part_uses_more_than_a_few_names_of_the_object_that_builds_it() -> None:
+    paths = (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
+    found = names_of_builders(sources)
+    assert {name: count for name, count in found.items() if count > MOST_NAMES} == KNOW_MORE
+
+
 def test_ruff_bans_for_mqproto_what_waits_or_rolls_dice() -> None:
     assert {"trio", "socket", "time", "random", "sqlite3", "mqproto.captures", "mqproto.simulator"} <= set(
         BANNED

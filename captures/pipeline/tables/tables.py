@@ -344,7 +344,7 @@ class Run:
             forgotten += tables.history.add(row)
         except DeltaError as error:
             raise TablesError(
-                f"{tables.folder} has been written by another run meanwhile, or cannot be written: "
+                f"{store.root} has been written by another run meanwhile, or cannot be written: "
                 f"run this once more ({delta.why(error)})"
             ) from None
         tables.adopt(row, after)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -104,7 +104,7 @@ class Validation(EdgeRig):
             if limit.cancelled_caught:
                 due = "".join(f"; no {each.when!r} came to kill {each.kill}" for each in stage.strikes[:1])
                 trouble = f"not all of it had happened after {LIMIT_S:g} s{due}"
-            counts, broken = await stage.judged()
+            counts, broken = await stage.judged(self.before)
         self.before |= set(stage.handover.accepted.values())
         outcome = Outcome(name, scenario, counts, trouble, broken)
         return outcome if outcome.holds else outcome._replace(logs=str(self.directory))
@@ -113,7 +113,7 @@ class Validation(EdgeRig):
 class Stage:
     """One scenario, and its results so far."""
 
-    def __init__(self, rig: Validation, name: str, scenario: ValidationScenario) -> None:
+    def __init__(self, rig: EdgeRig, name: str, scenario: ValidationScenario) -> None:
         self._rig = rig
         self._scenario = scenario
         self.strikes = list(scenario.strikes)
@@ -201,8 +201,12 @@ class Stage:
             if step.who == DESTINATION and step.facts.get("queue") == QUEUE and step.message in messages
         )
 
-    async def judged(self) -> tuple[dict[str, int], list[str]]:
-        """Return the number of times that each stage was reached, and the broken promises."""
+    async def judged(self, before: Collection[str]) -> tuple[dict[str, int], list[str]]:
+        """Return the number of times that each stage was reached, and the broken promises.
+
+        Args:
+            before: the identifiers of all messages of earlier scenarios.
+        """
         self._logs.look()
         async with self._rig.connect(DESTINATION) as client:
             waiting = {queue.name: queue.waiting for queue in (await client.queues()).local}
@@ -237,7 +241,7 @@ class Stage:
             handover=handover,
             processed=consumer.reached,
             failed=await self._rig.given_up(ERRORS, IN_DOUBT),
-            audited={message: end for message, end in known.items() if message not in self._rig.before},
+            audited={message: end for message, end in known.items() if message not in before},
             is_heard=is_heard,
             is_honest=not LIARS & set(self._scenario.cues),
         )
