@@ -111,11 +111,6 @@ class SenderHistory:
         """
         return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
 
-    @property
-    def drops_most(self) -> bool:
-        """Whether most of the sender's last messages were taken for duplicates, because it reuses MessageIDs."""
-        return self.came >= self.looked_at and 2 * self.dropped > self.came
-
     def count(self, *, known: bool) -> None:
         """Count a message; `known` tells whether it is a duplicate."""
         self.came += 1
@@ -228,7 +223,7 @@ class MessageIdHistory:
         """
         found: dict[Guid, tuple[int, int]] = {}
         for sender in self._senders.values():
-            if sender.drops_most:
+            if sender.came >= sender.looked_at and 2 * sender.dropped > sender.came:
                 dropped, came = found.get(sender.source, (0, 0))
                 found[sender.source] = (dropped + sender.dropped, came + sender.came)
         return found

@@ -130,7 +130,8 @@ class Outbound:
     def learn(self) -> None:
         """Process news about undeclared queue managers that were met, have moved, or are forgotten."""
         met = self._neighbours.met
-        for manager in met.take_news():
+        news, met.news = met.news, {}
+        for manager in news:
             hops = met.hop_to(manager)
             for queue in self._wayless.pop(manager, ()) if hops else ():
                 self._neighbours.attach(queue, hops)

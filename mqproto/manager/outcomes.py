@@ -109,7 +109,9 @@ class Outcomes:
             self._desk.waypoints.ended(ending.packet, message_class)
             return
         if is_ours and ending.place is Place.IN_QUEUE and is_letter(ending.packet):
-            self._letter_left(ending, message)
+            # Its message ended before, so only an entry in the queue's journal is possible.
+            if message_class == MessageClass.ACK_RECEIVE:
+                self._journal(ending, message)
             return
         consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
         if self._is_strangers(message) or isinstance(ending.packet, HurtPacket):
@@ -153,14 +155,6 @@ class Outcomes:
             and message.user.source_queue_manager == self._desk.identity
             and message.user.journal_positive
         )
-
-    def _letter_left(self, ending: Ending, message: UserMessage) -> None:
-        """Handle a dead letter that has left its application's queue.
-
-        Its message ended before, so the only possible consequence is an entry in the queue's journal.
-        """
-        if ending.message_class == MessageClass.ACK_RECEIVE:
-            self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
         """If the queue has a journal, add to the journal a message that an application has received."""

@@ -219,7 +219,7 @@ class QueueManager:
         """
         count, full, ended = 0, False, False
         arrivals, remote = self._parts.arrivals, session.remote
-        arrivals.brought_by(remote, session.window_announced)
+        arrivals.brought_by(remote, session.data.received_window_size)
         for run in runs:
             at, end = 0, len(run.packets)
             count += end

@@ -13,9 +13,9 @@ from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
+from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.door import unfinished
-from mqproto.neighbours.calling import Neighbours
 from mqproto.neighbours.peerstatus import (
     FloodStatus,
     MetStatus,
@@ -303,9 +303,9 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
             lanes.setdefault(queue.name, []).append(queue)
     listed = _listed(lanes, neighbours)
     sequences = [one for one in incoming if names is None or called.get(one.queue) in names]
-    newest = (
-        nlargest(SEQUENCES_LISTED, sequences, _by_weight) if len(sequences) > SEQUENCES_LISTED else sequences
-    )
+    newest = sequences
+    if len(sequences) > SEQUENCES_LISTED:
+        newest = nlargest(SEQUENCES_LISTED, sequences, attrgetter("held_count", "last_access_s"))
     in_flight = neighbours.in_flight()
     return NodeStatus(
         local=[
@@ -352,10 +352,6 @@ def _listed(lanes: Mapping[str, list[OutgoingQueue]], neighbours: Neighbours) ->
     }
     chosen = set(nlargest(QUEUES_LISTED, ranks, ranks.__getitem__))
     return {name: None for name in lanes if name in chosen}
-
-
-def _by_weight(sequence: IncomingSequence) -> tuple[int, int]:
-    return sequence.held_count, sequence.last_access_s
 
 
 def describe_peers(parts: Parts, now: Moment) -> PeersStatus:

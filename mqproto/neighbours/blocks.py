@@ -35,7 +35,7 @@ class Blocks:
 
     def covers(self, host: str) -> bool:
         """Whether connections from a host get no answer."""
-        return bool(self.networks) and comes_from(_as_compared(host), self.networks)
+        return bool(self.networks) and comes_from(str(address_of(host) or host), self.networks)
 
     def block(self, network: str) -> None:
         """Block a network; blocking it again changes nothing.
@@ -107,8 +107,3 @@ def overlap(network: str, origin: str) -> bool:
     if one.version != other.version:
         return False
     return one.network_address in other or other.network_address in one
-
-
-def _as_compared(host: str) -> str:
-    address = address_of(host)
-    return host if address is None else str(address)

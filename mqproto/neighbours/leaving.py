@@ -61,7 +61,7 @@ class Leaving:
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
-                trial.pass_over_untried()
+                trial.suspects.append(trial.untried.pop(0))  # It is held back unsent.
                 continue
             entry = self._refusals.next(neighbour, now)
             if entry is None and (queue := neighbour.next_queue()) is not None:

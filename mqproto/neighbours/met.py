@@ -394,11 +394,6 @@ class Met:
         self.news[found.manager] = None
         self._table.write(found)
 
-    def take_news(self) -> list[Guid]:
-        """Return the GUIDs that were met, have moved, or were forgotten since the last call."""
-        news, self.news = self.news, {}
-        return list(news)
-
     def expect_answers(
         self, manager: Guid | None, host: str, until_s: int, queues: Collection[int], now: Moment
     ) -> None:

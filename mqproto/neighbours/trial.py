@@ -290,10 +290,6 @@ class Trial:
         """Hold these messages back, in addition to the suspects."""
         self.suspects += map(Suspect, entries)
 
-    def pass_over_untried(self) -> None:
-        """Hold back, unsent, the first of the messages that were out when the trial began."""
-        self.suspects.append(self.untried.pop(0))
-
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
         """Return the entries, but without further copies of messages that are held back."""
         return [entry for entry in entries if self._held(entry) is None]

@@ -204,11 +204,6 @@ class Session:
         return self.data.met
 
     @property
-    def window_announced(self) -> int:
-        """The WindowSize that the neighbour last announced."""
-        return self.data.received_window_size
-
-    @property
     def window(self) -> int:
         """The number of messages that may be unacknowledged at a time: the smaller of the two ends' windows."""
         return min(self.data.settings.window_size, self.data.received_window_size)

@@ -92,7 +92,8 @@ class Repeats:
             yield name, facts
             return
         yield from self._over(now_s)
-        peer = _peer(facts)
+        # The host that a line is about, with or without a port; otherwise, the source queue manager.
+        peer = str(facts.get("peer") or facts.get("source", ""))
         key, whose, is_mixed = self._key(name, peer, facts)
         series = self._series.get(key)
         if series is None:
@@ -154,11 +155,3 @@ class Repeats:
             self._kinds[kind] -= 1
         if series.count:
             yield series.line()
-
-
-def _peer(facts: Mapping[str, Any]) -> str:
-    """Return the host that a line is about, with or without a port.
-
-    If there is none, return the source queue manager, or "".
-    """
-    return str(facts.get("peer") or facts.get("source", ""))

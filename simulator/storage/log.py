@@ -295,9 +295,9 @@ class Log:
                 rows.append(row)
                 size_bytes += len(row.packet)
         gone = dict(islice(recent.gone.items(), REMOVALS * limit))
-        identifiers = states.first_identifiers(limit) if due else []
+        identifiers = list(islice(states.identifiers.values(), limit)) if due else []
         posted = states.posted.first(limit) if due else []
-        changes = states.posted.first_changes(limit)
+        changes = list(islice(states.posted.changes.values(), limit))
         counts = (len(gone), len(identifiers), len(posted), len(changes))
         is_done = (
             due is not None

@@ -280,10 +280,6 @@ class RecentPosted:
         """Return at most `limit` rows, beginning with the oldest."""
         return list(islice(self.rows.values(), limit))
 
-    def first_changes(self, limit: int) -> list[PostedChange]:
-        """Return at most `limit` changes whose rows are in the tables."""
-        return list(islice(self.changes.values(), limit))
-
     def named(self, queue: str, key: str) -> PostedRow | None:
         """Return the row of the message with this id; None if it is not here."""
         found = self._by_name.get((queue, key))
@@ -354,10 +350,6 @@ class RecentStates:
         self.counters.clear()
         self.forgotten_invokers.clear()
         self.outcomes.clear()
-
-    def first_identifiers(self, limit: int) -> list[IdentifierRow]:
-        """Return at most `limit` identifiers, beginning with the oldest."""
-        return list(islice(self.identifiers.values(), limit))
 
     def _add_identifiers(self, rows: Iterable[IdentifierRow]) -> None:
         identifiers = self.identifiers

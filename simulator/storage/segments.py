@@ -177,10 +177,6 @@ class LogSegment:
         """The number of bytes that are free for records."""
         return self.size_bytes - self.used_bytes
 
-    def has_room_for(self, record: Record) -> bool:
-        """Return whether the record fits into the free space."""
-        return record.size_bytes <= self.free_bytes
-
     def append(self, record: Record) -> None:
         """Put a record on disk, with one write and one flush. There must be room for it.
 

@@ -387,7 +387,7 @@ class Store:
                 segment = log.segment_for(writes)
                 writes, gone = self._contents.resolved(writes)
                 record = Record.of(log.next_record, writes)
-                if not segment.has_room_for(record):
+                if record.size_bytes > segment.free_bytes:
                     segment, is_settled = log.segment_behind(segment, HEADER.size + record.size_bytes)
                     if is_settled:
                         writes, gone = self._contents.resolved(writes)

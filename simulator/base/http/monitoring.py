@@ -18,7 +18,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, Server
+from mqproto.simulator.base.http.server import Answer, Limits, Request, Server
 
 KEPT_S: Final = 1.0
 SLICE_S: Final = 0.001
@@ -101,8 +101,6 @@ def plain(status: HTTPStatus, text: str) -> Answer:
 
 def served(monitored: Monitored, log: FilteringBoundLogger) -> Server:
     """Return a server that answers requests about the monitored process."""
-    return Server(Monitoring(monitored).answer, _faulty, LIMITS, log, paths=PATHS)
-
-
-def _faulty(fault: Fault) -> Answer:
-    return plain(fault.status, fault.text)
+    return Server(
+        Monitoring(monitored).answer, lambda fault: plain(fault.status, fault.text), LIMITS, log, paths=PATHS
+    )
