@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from mqproto.base.moment import Moment
 from mqproto.base.ranges import Ranges
@@ -32,6 +32,9 @@ from mqproto.wire import MessageClass, SessionHeader, decode_message, without_se
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 from mqproto.wire.shapes import Run
 from tests.plants.planting import plant
+
+ONCE: Final = "delivered_once_and_in_order", "delivery_counts_are_true"
+ENDED: Final = "all_is_accounted_for", "endings_have_reasons"
 
 # What is on disk, and when
 
@@ -105,7 +108,7 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     return restore
 
 
-@plant(MessageIdHistory, "__init__", "delivered_once_and_in_order", "delivery_counts_are_true")
+@plant(MessageIdHistory, "__init__", *ONCE)
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """Messages that arrived before the restart are not recognized as duplicates."""
     return lambda self, settings, timers, rows, *others, **more: sound(
@@ -371,7 +374,7 @@ def send_the_name_as_well(sound: Any) -> Any:
     return lambda packet: packet
 
 
-@plant(Outcomes, "_keep", "journals_are_complete")
+@plant(Outcomes, "_keep", "journals_are_complete", "whereabouts_tell_the_truth")
 def forget_the_journal(sound: Any) -> Any:
     """A received message is not journaled where it was sent."""
 
@@ -468,7 +471,7 @@ def resend_what_is_paused(sound: Any) -> Any:
     return property(has_next)
 
 
-@plant(OutgoingSequence, "delete", "all_is_accounted_for", "nothing_is_retained", "gaps_are_bridged")
+@plant(OutgoingSequence, "delete", *ENDED, "nothing_is_retained", "gaps_are_bridged")
 def delete_only_what_was_not_sent(sound: Any) -> Any:
     """When an operator deletes a message that was sent, the message ends, but its sequence keeps it."""
 
@@ -526,13 +529,7 @@ def take_flags_for_a_count(sound: Any) -> Any:
     return take_saved
 
 
-@plant(
-    SenderHistory,
-    "spare",
-    "delivered_once_and_in_order",
-    "replies_tell_the_truth",
-    "delivery_counts_are_true",
-)
+@plant(SenderHistory, "spare", *ONCE, "replies_tell_the_truth")
 def remember_by_age_alone(sound: Any) -> Any:
     """Messages that may arrive again, because a window still covers them, are forgotten if they are old or the history
     is full.
@@ -540,7 +537,7 @@ def remember_by_age_alone(sound: Any) -> Any:
     return property(lambda self: len(self.arrivals))
 
 
-@plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
+@plant(MessageIdHistory, "brought_by", *ONCE, "replies_tell_the_truth")
 def remember_less_than_a_window(sound: Any) -> Any:
     """All but two old messages are forgotten, however large the neighbour's window is."""
     return lambda self, manager, window_size: sound(self, manager, 1)
