@@ -140,18 +140,18 @@ class Span(NamedTuple):
         return min(self.recoverable_bytes, self.came_bytes) >= size_bytes and (ack.ahead or not is_behind)
 
     def again_ns(
-        self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told, ended_ns: int
+        self, sent_ns: int, connection: int, interface: int, told: Told, ended_ns: int
     ) -> int | None:
         """Return the time from which the span may hide a message that skipped another; None if it cannot hide such a
         message.
 
         See `Ways.may_be_passed`.
         """
+        until_ns = min(self.until_ns, told.time_ns if interface == told.interface else NEVER)
         at, seen = self.place or (NEVER, interface)
         since_ns = max(self.since_ns, min(sent_ns + SECOND_NS * (at == connection), ended_ns))
-        is_then = since_ns <= min(self.until_ns, until_ns) and self.until_ns > sent_ns
-        is_there = seen == interface and is_then and self.may_hide(SMALLEST_NUMBERED, told)
-        return since_ns if is_there else None
+        is_there = seen == interface and since_ns <= until_ns and sent_ns < self.until_ns
+        return since_ns if is_there and self.may_hide(SMALLEST_NUMBERED, told) else None
 
 
 class Hole(NamedTuple):
@@ -501,37 +501,40 @@ class Ways:
         first, ends = senders - ends or senders, ends - senders or ends
 
         def again_ns(place: tuple[NodeKey, int], span: Span) -> int | None:
-            until_ns = told.time_ns if place[1] == told.interface else NEVER
-            return span.again_ns(*last[place], place[1], until_ns, told, ended_ns[place])
+            return span.again_ns(*last[place], place[1], told, ended_ns[place])
 
         def may_leave(span: Span) -> bool:
             return any(place[0] == span.sender and again_ns(place, span) is not None for place in last)
 
         ended_ns: dict[tuple[NodeKey, int], int] = {}
-        began_ns, needed = [], NEVER if ended is None else ended
-        several = len(self._began_ns) > 1
+        passing: dict[tuple[NodeKey, int], list[Span]] = {}
+        began_ns, needed, several = [], NEVER if ended is None else ended, len(self._began_ns) > 1
         for place, (sent_ns, _) in last.items():
+            # The gaps of known size may have no room for all messages that are missing.
+            is_new = (
+                sum(each.size_bytes for each in self.passing(place[0])) < (ended or 0) * SMALLEST_NUMBERED
+            )
+            passing[place] = self.passing(place[0], is_new=is_new)
             spans = self.into(place[0], sent_ns, told.time_ns, SMALLEST_FINAL_ACK) if ended else ()
-            known = [each for each in spans if each.size_bytes < ENDLESS]
+            known = [each for each in spans if is_new or each.size_bytes < ENDLESS]
             since_ns = [EVER if several else each.since_ns for each in known]
             count = sum(each.size_bytes // SMALLEST_FINAL_ACK for each in known)
             ended_ns[place] = max(sent_ns, min(since_ns, default=EVER)) if count >= needed else NEVER
-        for place in last:
+        for place, spans in passing.items():
             if place[0] in first:
-                times_ns = (again_ns(place, span) for span in self.passing(place[0]))
+                times_ns = (again_ns(place, span) for span in spans)
                 began_ns.append(min((each for each in times_ns if each is not None), default=NEVER))
-        if NEVER in began_ns:
-            return False
         when = min(began_ns), told.time_ns, SMALLEST_NUMBERED
-        return any(self.brought(end, first, when, told, may_leave) for end in ends)
+        return NEVER not in began_ns and any(self.brought(end, first, when, told, may_leave) for end in ends)
 
-    def passing(self, node: NodeKey) -> list[Span]:
+    def passing(self, node: NodeKey, *, is_new: bool = False) -> list[Span]:
         """Return the gaps of known size in a queue manager's traffic, and its packets that are cut before they say what
         they are.
 
-        Gaps of unknown size are left out, because they may be empty.
+        Gaps of unknown size are left out, because they may be empty, unless new messages must have been in one
+        (`is_new`).
         """
-        return [each for each in self._sent_by(node) if min(each.size_bytes, each.packet) < ENDLESS]
+        return [each for each in self._sent_by(node) if is_new or min(each.size_bytes, each.packet) < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Return why a queue manager may have passed on a message unseen after `since_ns`; None if it cannot have.

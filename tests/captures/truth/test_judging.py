@@ -347,6 +347,7 @@ def test_where_a_whole_file_is_gone_a_way_by_what_is_lost_does_not_lead_back(tmp
     assert fits_passed_over(one, spoilt, known)
 
 
-def test_what_a_shuffled_capture_shows_first_is_what_its_doubt_is_about(tmp_path: Path) -> None:
-    one = world(2143, tmp_path).truth
-    assert judged(one, KINDS["shuffled"](one.whole.frames, 2143), tmp_path / "spoilt").complaints == {}
+@pytest.mark.parametrize(("seed", "kind"), [(2143, "shuffled"), (2816, "rotated, a file gone")])
+def test_what_worlds_were_told_wrongly_once_is_told_rightly(seed: int, kind: str, tmp_path: Path) -> None:
+    one = world(seed, tmp_path).truth
+    assert judged(one, KINDS[kind](one.whole.frames, seed), tmp_path / "spoilt").complaints == {}

@@ -261,7 +261,7 @@ class HistoryStage:
         np.maximum.at(told_ns, every.acked, np.where(is_near, time_ns[every.acks], NEVER))
         places = [rows.column(name) for name in ("series", "from_key")]
         for sender in product(*(column.drop_null().unique().to_pylist() for column in places)):
-            if not (spans := self._ways(sender[0]).passing(key_of(sender[1]))):
+            if not (spans := self._ways(sender[0]).passing(key_of(sender[1]), is_new=True)):
                 continue
             is_of = pc.fill_null(pc.and_(*map(pc.equal, places, sender)), False).to_numpy(
                 zero_copy_only=False
