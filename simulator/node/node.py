@@ -44,7 +44,7 @@ from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
 from mqproto.simulator.node.indoubt import InDoubtList, list_in_doubt
 from mqproto.simulator.node.pings import PingPort, ping_port
-from mqproto.simulator.node.posting import Posting
+from mqproto.simulator.node.posting import TIDY_S, Posting
 from mqproto.simulator.node.removals import Removals
 from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from mqproto.simulator.node.service import ClientService
@@ -150,7 +150,7 @@ class RunningNode:
         self._removals = Removals(store.path, node.name, node.guid)
         self._turns = TurnFeed()
         self._alarm = Alarm(self._turns.wake)
-        self._stopping = False
+        self._stopping, self._tidies_s = False, 0.0
         self.stopping = trio.Event()
         """Set when the node is to stop. A front beside it answers what it has taken before the node does."""
         self.front_url = ""
@@ -358,8 +358,9 @@ class RunningNode:
         if batch.writes is None:
             with suppress(DiskFullError):  # Without room to tidy, everything stays where it is.
                 self._store.tidy()
-        self.posting.tidy()
         now_s = now.uptime_ms / 1_000
+        if now_s >= self._tidies_s and self.posting.tidy():
+            self._tidies_s = now_s + TIDY_S
         for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
             if line is not None:
                 self._log.warning(line[0], **line[1])
@@ -381,9 +382,10 @@ class RunningNode:
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write notes to the log, and write notes about a trace to its spans."""
-        with self._together:
-            self.posting.note()
-            self._note(notes)
+        if notes or self.posting.lines:
+            with self._together:
+                self.posting.note()
+                self._note(notes)
 
     def _note(self, notes: Sequence[Note]) -> None:
         if not notes:

@@ -105,9 +105,8 @@ class Posting:
         self._fed: dict[tuple[str, str], _Fed] = {}
         self._lines: dict[int, dict[str, Any]] = {}
         """The facts for the line of each message that is not on disk yet, by MessageID."""
-        self._whole: list[tuple[str, dict[str, Any]]] = []
+        self.lines: list[tuple[str, dict[str, Any]]] = []
         """The lines to write in this turn, each with its event."""
-        self._tidied_s = 0
         self._full_until_s: dict[str, float] = {}
         """When to try again to send to each queue that had no room."""
 
@@ -152,7 +151,7 @@ class Posting:
                 if found is not None:
                     await found.turn.carried_out()
                 message = self.named(row.message_id)
-                self._whole.append(("duplicate-dropped", _facts(message, queue, key, facts)))
+                self.lines.append(("duplicate-dropped", _facts(message, queue, key, facts)))
                 self.note()
                 return Posted(message, is_repeated=True)
         destination = self._directory.destination(called or queue)
@@ -275,7 +274,7 @@ class Posting:
 
     def note(self) -> None:
         """Write the lines of messages whose rows are on disk."""
-        lines, self._whole = self._whole, []
+        lines, self.lines = self.lines, []
         for event, facts in lines:
             self.counts[facts["queue"], event] += 1
             self._log.info(event, **facts)
@@ -284,7 +283,7 @@ class Posting:
         """Record that these rows and changes are on disk."""
         for row in posted:
             if (facts := self._lines.pop(row.message_id, None)) is not None:
-                self._whole.append(("accepted", facts))
+                self.lines.append(("accepted", facts))
             if row.key:
                 self._fed.pop((row.queue, row.key), None)
             if row.message_class:
@@ -302,20 +301,19 @@ class Posting:
             if (row := self._store.posted_as(message_id)) is not None:
                 self._full_until_s[row.queue] = trio.current_time() + FULL_S
 
-    def tidy(self) -> None:
-        """Forget a slice of the rows that have not changed for long. A node calls this in each turn.
+    def tidy(self) -> bool:
+        """Forget a slice of the rows that have not changed for long. Return whether that were all.
+
+        A node calls this in a turn every TIDY_S seconds, and in each turn while there are more.
 
         Raises:
             StoreError: the disk fails.
         """
-        now_s = self._posted.time.now_s(self._clock.now())
-        if now_s - self._tidied_s < TIDY_S:
-            return
-        count = self._store.forget_posted(now_s - self.keep_s, SLICE)
+        since_s = self._posted.time.now_s(self._clock.now()) - self.keep_s
+        count = self._store.forget_posted(since_s, SLICE)
         if count:
             self._posted.forgot(count)
-        if count < SLICE:
-            self._tidied_s = now_s
+        return count < SLICE
 
 
 def _facts(message: str, queue: str, key: str, others: dict[str, str]) -> dict[str, str]:
