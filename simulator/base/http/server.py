@@ -478,7 +478,8 @@ class _Conversation:
                     return None
                 # Never read more than a head may have.
                 self._requests.receive(bytes(await self._stream.receive_some(self._requests.room_bytes)))
-            self.has_no_head, self._is_chunked, self._is_waited_for = False, head.length is None, head.expects
+            self.has_no_head, self._is_chunked = False, head.length is None
+            self._is_waited_for = head.expects and not self._requests.has_come
             return head
         if self._requests.has_come and not self._server.stopping:
             await self._answer(self._server.explain(self._impatience()))

@@ -450,15 +450,15 @@ async def test_who_asks_before_he_sends_a_body_is_told_to_go_on_only_if_it_is_wa
     async def choosy(request: Request) -> Answer:
         return await echo(request) if request.content_length == 3 else Answer(413, [], b"")
 
-    async with serving(choosy) as (_, connect):
-        async with await connect() as stream:
-            await stream.send_all(post(4, "Expect: 100-continue"))
-            assert (await rest_of(stream)).startswith(b"HTTP/1.1 413 ")
-        async with await connect() as stream:
-            await stream.send_all(post(3, "Expect: 100-continue"))
-            assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
-            await stream.send_all(b"one")
-            assert await answer_in(stream) == (200, b"POST /a one")
+    async with serving(choosy) as (_, connect), await connect() as refused, await connect() as stream:
+        await refused.send_all(post(4, "Expect: 100-continue"))
+        assert (await rest_of(refused)).startswith(b"HTTP/1.1 413 ")
+        await stream.send_all(post(3, "Expect: 100-continue"))
+        assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
+        await stream.send_all(b"one" + post(3, "Expect: 100-continue") + b"t")
+        assert await answer_in(stream) == (200, b"POST /a one")
+        await stream.send_all(b"wo")
+        assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_a_small_body_that_nobody_read_does_not_end_the_connection() -> None:
