@@ -243,15 +243,15 @@ class QueueManager:
 
     def _turn_away(self, run: Run, session: Session, section: str, reason: Exception) -> None:
         """Turn away a message, and end the session."""
-        [packet] = run.packets
-        self._parts.desk.waypoints.turned_away(packet, str(reason))
+        self._parts.desk.waypoints.turned_away(run.packets[0], str(reason))
         session.refuse(section, str(reason))
 
     # Time and the store
 
     def tick(self, now: Moment) -> None:
         """Handle everything that is due."""
-        self._parts.posted.time.now_s(now)
+        if now.uptime_ms >= self._parts.posted.time.next_ms:
+            self._parts.posted.time.now_s(now)
         for timer, owner in self._parts.desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
                 self._parts.transports.expired(timer, owner, now)

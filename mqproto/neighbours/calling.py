@@ -23,10 +23,9 @@ from mqproto.neighbours.leaving import Leaving
 from mqproto.neighbours.met import Acquaintance, Met
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.transports import SessionTransports
-from mqproto.neighbours.trial import queue_of
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue, queue_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Batch, Note, ReadPage
 from mqproto.turn.pending import PendingWrites

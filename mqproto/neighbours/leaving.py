@@ -14,9 +14,9 @@ from mqproto.messages.drafts import as_sent
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.hosts import Hosts
 from mqproto.neighbours.refusals import Refusals
-from mqproto.neighbours.trial import Trial, queue_of
+from mqproto.neighbours.trial import Trial
 from mqproto.session import InFlight, Session
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue, queue_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place

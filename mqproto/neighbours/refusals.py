@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.neighbours.connections import Neighbour
-from mqproto.neighbours.trial import Suspect, Trial, queue_of
+from mqproto.neighbours.trial import Suspect, Trial
 from mqproto.session import InFlight, Session
+from mqproto.transfer.outgoing import queue_of
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note

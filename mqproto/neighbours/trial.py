@@ -40,7 +40,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mqproto.session import InFlight
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue, queue_of
 from mqproto.wire import TxSequenceId
 from mqproto.wire.glance import head_of, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid
@@ -307,12 +307,6 @@ class Trial:
             ),
             None,
         )
-
-
-def queue_of(entry: InFlight) -> OutgoingQueue:
-    """Return the queue from which a message came."""
-    assert isinstance(entry.origin, OutgoingQueue)
-    return entry.origin
 
 
 def _place(entry: InFlight) -> Place:

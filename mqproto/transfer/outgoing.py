@@ -98,8 +98,7 @@ class OutgoingQueue(Lane):
         Returns:
             The messages to send, and the endings of expired messages, which have left the queue.
         """
-        entries: list[InFlight] = []
-        over: list[Ending] = []
+        entries, over = list[InFlight](), list[Ending]()
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
             message = self.window.pop()
             if message.expires_s is not None and self.is_over(message, now):
@@ -384,3 +383,9 @@ class Copies:
         if following - self._looked_at >= COPIES_KNOWN // 8:
             self._looked_at = following
             self._places = {name: place for name, place in self._places.items() if place >= following}
+
+
+def queue_of(entry: InFlight) -> OutgoingQueue:
+    """Return the queue from which a message came."""
+    assert isinstance(entry.origin, OutgoingQueue)
+    return entry.origin

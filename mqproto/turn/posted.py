@@ -41,13 +41,14 @@ class RunningTime:
 
     def __init__(self, state: StoredState, now: Moment) -> None:
         self._ran_s = self._kept_s = state.counters.get(RAN_S, 1)
-        self._at_ms = now.uptime_ms
+        self.next_ms = now.uptime_ms + 1_000
+        """When the next second will be over, on the uptime clock."""
 
     def now_s(self, now: Moment) -> int:
         """Return the seconds up to this moment."""
-        passed_s = (now.uptime_ms - self._at_ms) // 1_000
+        passed_s = (now.uptime_ms - self.next_ms) // 1_000 + 1
         if passed_s > 0:
-            self._at_ms += passed_s * 1_000
+            self.next_ms += passed_s * 1_000
             self._ran_s += min(passed_s, LEAP_S)
         return self._ran_s
 
